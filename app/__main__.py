@@ -1,0 +1,47 @@
+"""The command line: `python -m app COMMAND`."""
+
+import sys
+
+from app import __version__
+
+USAGE = """usage: python -m app COMMAND [options]
+
+commands:
+  serve     serve a model over HTTP; `python -m app serve --help` lists the options
+  version   print the version
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; returns the exit code: 2 for a wrong use, with a sentence that says what to change."""
+    command, *rest = arguments or ["help"]
+    if command in ("help", "-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    if command in ("version", "--version"):
+        print(__version__)
+        return 0
+    if command != "serve":
+        print(f"There is no command {command!r}.\n\n{USAGE}", end="", file=sys.stderr)
+        return 2
+    return run_server(rest)
+
+
+def run_server(arguments: list[str]) -> int:
+    """`serve`: read the settings, then serve."""
+    from app.errors import StartFailed
+    from app.logs import configure_logging
+    from app.main import serve
+    from app.settings import read_settings
+
+    try:
+        settings = read_settings(arguments)
+        configure_logging(settings.log_format, settings.log_level)
+        return serve(settings)
+    except StartFailed as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,168 @@
+"""One HTTP exchange: the call as it came in, and the reply as it goes out."""
+
+import asyncio
+import itertools
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from app.api.errors import BodyTooLarge, UnsupportedMediaType
+
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+"""What a client's own X-Request-Id may look like; any other is replaced."""
+WATCH_AFTER_S = 0.01
+"""A call that takes longer is watched for a client that leaves; a shorter one is not worth the task."""
+LINGER_S = 1.0
+"""How long a refused body is read on and thrown away, so that the client gets to read the refusal."""
+
+_prefix = secrets.token_hex(6)
+_numbers = itertools.count(1)
+
+
+class ClientLeft(Exception):
+    """The client closed the connection before its answer."""
+
+
+class Call(Request):
+    """An incoming request with what Convoy adds: its id, when it began, a bounded body.
+
+    It is a Starlette request only so that FastAPI knows the parameter; nothing here goes through Starlette.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope, receive)
+        self.started = time.perf_counter()
+        self.body_unread = True
+        self.content_type = b""
+        self.accept = b""
+        self.authorization = b""
+        self._content_length = -1
+        self.request_id = b""
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                self.content_type = value
+            elif name == b"accept":
+                self.accept = value
+            elif name == b"content-length":
+                self._content_length = int(value)
+            elif name == b"authorization":
+                self.authorization = value
+            elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
+                self.request_id = value
+        if not self.request_id:
+            self.request_id = b"%b-%x" % (_prefix.encode(), next(_numbers))
+
+    async def read_json_body(self, limit: int) -> bytes:
+        """The whole body of a JSON request.
+
+        Raises UnsupportedMediaType for another content type and BodyTooLarge beyond `limit` bytes, without reading
+        further.
+        """
+        kind = self.content_type.partition(b";")[0].strip().lower()
+        if kind and kind != b"application/json" and not kind.endswith(b"+json"):
+            raise UnsupportedMediaType(
+                f"The content type is {kind.decode('latin-1')!r}; send the body as application/json."
+            )
+        if self._content_length > limit:
+            raise BodyTooLarge(limit)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLarge(limit)
+            if not message.get("more_body", False):
+                self.body_unread = False
+                return b"".join(chunks) + chunk if chunks else chunk
+            chunks.append(chunk)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the request began."""
+        return time.perf_counter() - self.started
+
+    def watched(self) -> "Watch":
+        """A context in which the current task is ended with ClientLeft if the client leaves."""
+        return Watch(self)
+
+    async def linger(self) -> None:
+        """Read on for a moment and throw away what comes, so that closing does not reset the connection unread."""
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while (message := await self.receive())["type"] == "http.request" and message.get("more_body"):
+                    pass
+        except TimeoutError:
+            return
+
+
+class Watch:
+    """Listens for the client to leave, and then cancels the task that works for it."""
+
+    __slots__ = ("_call", "_client_left", "_listener", "_task", "_timer")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._client_left = False
+        self._listener: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
+        if self._client_left and self._task is not None:
+            self._task.uncancel()
+            raise ClientLeft from error
+
+    def _begin(self) -> None:
+        self._listener = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        while (await self._call.receive())["type"] != "http.disconnect":
+            pass
+        self._client_left = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Reply:
+    """What goes out: a status, headers, and a body of ready bytes."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = [(b"content-type", content_type), *headers]
+
+    async def send(self, call: Call, send: Send) -> None:
+        """Send it; where the body of the call was not read, close the connection, but only after a moment."""
+        close = self.status == 413 and call.body_unread
+        headers = [
+            *self.headers,
+            (b"content-length", b"%d" % len(self.body)),
+            (b"x-request-id", call.request_id),
+        ]
+        if close:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": close})
+        if close:
+            await call.linger()
+            await send({"type": "http.response.body", "body": b""})

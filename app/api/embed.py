@@ -1,0 +1,229 @@
+"""`POST /embed`: the native protocol, wire-compatible with text-embeddings-inference's route of that name."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+
+from app.api.call import Call, Reply
+from app.api.encoders import as_base64_json, as_json, as_octets
+from app.api.routes import Route
+from app.embedder import Content, Embedder, Embeddings, EmbedOptions
+from app.errors import InvalidInput
+
+OCTETS = b"application/octet-stream"
+JSON = b"application/json"
+
+
+def _kind(inputs: Any) -> str:
+    """Which of the accepted forms a value means to be, so that errors speak of that form alone."""
+    if isinstance(inputs, list) and inputs:
+        first = inputs[0]
+        return "ids" if isinstance(first, int) else "id_lists" if isinstance(first, list) else "texts"
+    return "texts" if isinstance(inputs, list) else "text"
+
+
+TokenId = Annotated[int, Field(ge=0)]
+Inputs = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[str], Tag("texts")]
+    | Annotated[list[TokenId], Tag("ids")]
+    | Annotated[list[list[TokenId]], Tag("id_lists")],
+    Discriminator(_kind),
+]
+
+
+def _show_inputs(schema: dict[str, Any]) -> None:
+    """Say in OpenAPI what the embedder refuses: nothing may be empty, and null is no input."""
+    schema.pop("default", None)
+    schema.pop("oneOf", None)
+    text = {"type": "string", "minLength": 1}
+    ids = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+    lists = [{"type": "array", "minItems": 1, "items": one} for one in (text, ids)]
+    schema["anyOf"] = [text, ids, *lists]
+
+
+def _show_text(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+class EmbedRequest(BaseModel):
+    """What to embed, and how. One of `inputs` and `text` is needed; unknown fields are ignored."""
+
+    model_config = ConfigDict(
+        strict=True, json_schema_extra={"anyOf": [{"required": ["inputs"]}, {"required": ["text"]}]}
+    )
+
+    inputs: Inputs = Field(
+        default="",  # tells nothing: what counts is whether the field was sent, see _one_of_both
+        description="A text, a list of texts, or token ids of the model's own vocabulary with their special tokens: "
+        "one list, or a list of lists.",
+        json_schema_extra=_show_inputs,
+    )
+    text: str = Field(
+        default="",
+        min_length=1,
+        description="One text, for the simplest client; instead of `inputs`.",
+        json_schema_extra=_show_text,
+    )
+    normalize: bool | None = Field(True, description="Scale vectors to unit length.")
+    truncate: bool | None = Field(
+        None,
+        description="Cut inputs longer than the model reads; false refuses them. The service's setting by default.",
+    )
+    truncation_direction: Literal["left", "right", "Left", "Right"] | None = Field(
+        "right", description="The end that is cut off."
+    )
+    prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
+    dimensions: int | None = Field(
+        None, ge=1, description="Keep this many leading dimensions, then scale to unit length again."
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        "float", description="Rows as lists of numbers, or as base64 of their little-endian float32 bytes."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "EmbedRequest":
+        given = self.model_fields_set & {"inputs", "text"}
+        if len(given) != 1:
+            what = "both are given" if given else "neither is given"
+            raise ValueError(f"send either inputs or text; {what}")
+        return self
+
+    @property
+    def field(self) -> str:
+        return "inputs" if "inputs" in self.model_fields_set else "text"
+
+    def contents(self) -> list[Content]:
+        """The inputs as a list, one element for each row of the answer."""
+        if self.field == "text":
+            return [self.text]
+        inputs = self.inputs
+        if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)):
+            return [inputs]  # type: ignore[list-item]  # its first element is an int, so it is one list of ids
+        return inputs  # type: ignore[return-value]
+
+    def options(self) -> EmbedOptions:
+        return EmbedOptions(
+            normalize=self.normalize is not False,
+            truncate=self.truncate,
+            cut_left=self.truncation_direction in ("left", "Left"),
+            prompt_name=self.prompt_name,
+            dimensions=self.dimensions,
+        )
+
+
+EXAMPLES = {
+    "one text": {"value": {"inputs": "Where is my card?"}},
+    "several texts": {"value": {"inputs": ["Where is my card?", "My card has not arrived."]}},
+    "short vectors in base64": {
+        "value": {"inputs": "Where is my card?", "dimensions": 64, "encoding_format": "base64"}
+    },
+    "the simplest": {"value": {"text": "Where is my card?"}},
+}
+HEADERS = {
+    "X-Request-Id": {"schema": {"type": "string"}, "description": "The client's own, or a new one."},
+    "Server-Timing": {"schema": {"type": "string"}, "description": "Where the time of this request went, in ms."},
+    "X-Truncated-Inputs": {"schema": {"type": "integer"}, "description": "How many inputs were cut, where any were."},
+}
+ANSWER = {
+    "description": "One row for each input, in their order.",
+    "headers": HEADERS,
+    "content": {
+        "application/json": {
+            "schema": {
+                "anyOf": [
+                    {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+                    {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}},
+                ]
+            },
+            "example": [[-0.0125, 0.0873, 0.0046]],
+        },
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+
+
+def embed_route(
+    embedder: Callable[[], Embedder], *, max_body_bytes: int, report: Callable[[Embeddings], None]
+) -> Route:
+    """The route `POST /embed`; `embedder` raises NotReady while there is none, `report` is told of each answer."""
+
+    async def embed(call: Call) -> Reply:
+        body = await call.read_json_body(max_body_bytes)
+        request = parse(body)
+        parsed_s = call.elapsed_s
+        try:
+            with call.watched():
+                answer = await embedder().embed(request.contents(), request.options())
+        except InvalidInput as error:
+            raise named(error, request) from error
+        report(answer)
+        return await reply_with(call, answer, request, parsed_s)
+
+    return Route(
+        path="/embed",
+        method="POST",
+        endpoint=embed,
+        summary="Embed one text or many",
+        answers={200: ANSWER},
+        errors=(401, 413, 415, 422, 429, 500, 503, 504),
+        body=EmbedRequest,
+        examples=EXAMPLES,
+    )
+
+
+def parse(body: bytes) -> EmbedRequest:
+    """The request in a body; raises InvalidInput that names the first field at fault and its problem."""
+    try:
+        return EmbedRequest.model_validate_json(body)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = _path(problem["loc"])
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    raise InvalidInput(f"{path}: {message}." if path else f"{message}.")
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    """`('inputs', 'texts', 3)` as `inputs[3]`: the name of the form is no part of what the client sent."""
+    if loc and loc[0] == "inputs":
+        loc = (loc[0], *loc[2:])
+    return "".join(part if isinstance(part, str) else f"[{part}]" for part in loc)
+
+
+def named(error: InvalidInput, request: EmbedRequest) -> InvalidInput:
+    """The embedder's error with the name of the field as this protocol has it."""
+    where = error.field or request.field
+    if error.index is not None and isinstance(request.inputs, list) and request.contents() is request.inputs:
+        where += f"[{error.index}]"
+    return type(error)(f"{where} {error}.")
+
+
+async def reply_with(call: Call, answer: Embeddings, request: EmbedRequest, parsed_s: float) -> Reply:
+    """Encode the rows as asked, and say where the time went."""
+    headers = []
+    if OCTETS in call.accept:
+        content_type, body = OCTETS, as_octets(answer.rows)
+        headers.append((b"x-embedding-shape", b"%d,%d" % answer.rows.shape))
+        headers.append((b"x-embedding-dtype", b"<f4"))
+    elif request.encoding_format == "base64":
+        content_type, body = JSON, as_base64_json(answer.rows)
+    else:
+        content_type, body = JSON, await as_json(answer.rows)
+    if answer.truncated:
+        headers.append((b"x-truncated-inputs", b"%d" % answer.truncated))
+    headers.append((b"server-timing", server_timing(answer, parsed_s, call.elapsed_s)))
+    return Reply(200, body, content_type, headers)
+
+
+def server_timing(answer: Embeddings, parsed_s: float, total_s: float) -> bytes:
+    """The bill of a request (W3C Server Timing): `parse`, `tokenize`, `queue`, `forward` and `respond` are segments of
+    its wall time, one after another, and add up to `total`; milliseconds."""
+    respond_s = total_s - parsed_s - answer.tokenize_s - answer.queue_s - answer.forward_s
+    batches = f" batches={answer.batches}" if answer.batches > 1 else ""
+    return (
+        f"parse;dur={parsed_s * 1e3:.3f}, tokenize;dur={answer.tokenize_s * 1e3:.3f}, "
+        f"queue;dur={answer.queue_s * 1e3:.3f}, forward;dur={answer.forward_s * 1e3:.3f}, "
+        f"respond;dur={respond_s * 1e3:.3f}, total;dur={total_s * 1e3:.3f}, "
+        f'batch;desc="items={answer.batch_items} tokens={answer.batch_tokens}{batches}"'
+    ).encode()

@@ -1,0 +1,38 @@
+"""Vectors as bytes on the wire: JSON numbers, base64, or the raw matrix."""
+
+import asyncio
+import base64
+
+import orjson
+
+from app.vectorizers.base import Matrix
+
+AT_ONCE_FLOATS = 64_000
+"""Encoding this many floats holds the event loop for about a millisecond; more are encoded in turns."""
+
+
+async def as_json(rows: Matrix) -> bytes:
+    """`[[0.1,…],…]`, each float32 in its shortest exact form."""
+    step = max(1, AT_ONCE_FLOATS // rows.shape[1])
+    if len(rows) <= step:
+        return orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
+    parts = []
+    for start in range(0, len(rows), step):
+        parts.append(orjson.dumps(rows[start : start + step], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1])
+        await asyncio.sleep(0)
+    return b"[" + b",".join(parts) + b"]"
+
+
+def as_base64_json(rows: Matrix) -> bytes:
+    """`["AACAPw==",…]`: each row's little-endian float32 bytes in base64."""
+    return orjson.dumps([base64.b64encode(row).decode() for row in little_endian(rows)])
+
+
+def as_octets(rows: Matrix) -> bytes:
+    """The matrix row by row, little-endian float32."""
+    return little_endian(rows).tobytes()
+
+
+def little_endian(rows: Matrix) -> Matrix:
+    """The same numbers in the byte order of the wire: on nearly every machine the array itself."""
+    return rows.astype("<f4", copy=False)

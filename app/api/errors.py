@@ -1,0 +1,95 @@
+"""The one table from errors to statuses, and the shape of an error's body."""
+
+import math
+
+import orjson
+
+from app.errors import (
+    BackendFailed,
+    ConvoyError,
+    DeadlineExceeded,
+    EmptyInput,
+    InvalidInput,
+    NotReady,
+    QueueFull,
+    ShuttingDown,
+)
+
+
+class HttpError(ConvoyError):
+    """A problem of the exchange itself rather than of what it asks for."""
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Unauthorized(HttpError):
+    """No key, or the wrong one."""
+
+    headers = ((b"www-authenticate", b"Bearer"),)
+
+
+class NotFound(HttpError):
+    """There is no such path."""
+
+
+class MethodNotAllowed(HttpError):
+    """The path is there, but not for this method."""
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        super().__init__(f"{path} does not take {method}; it takes {allowed}.")
+        self.headers = ((b"allow", allowed.encode()),)
+
+
+class BodyTooLarge(HttpError):
+    """The body exceeds the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is larger than {limit} bytes, the limit (--max-body-bytes); send it in parts.")
+
+
+class UnsupportedMediaType(HttpError):
+    """The body is in a format that is not read here."""
+
+
+TABLE: dict[type[Exception], tuple[int, str]] = {
+    Unauthorized: (401, "Unauthorized"),
+    NotFound: (404, "NotFound"),
+    MethodNotAllowed: (405, "MethodNotAllowed"),
+    BodyTooLarge: (413, "TooLarge"),
+    UnsupportedMediaType: (415, "UnsupportedMediaType"),
+    EmptyInput: (422, "Empty"),
+    InvalidInput: (422, "Validation"),
+    QueueFull: (429, "Overloaded"),
+    BackendFailed: (500, "Backend"),
+    NotReady: (503, "Unhealthy"),
+    ShuttingDown: (503, "Unhealthy"),
+    DeadlineExceeded: (504, "Timeout"),
+}
+"""Error class to status and `error_type`: text-embeddings-inference's own names where it has one."""
+
+INTERNAL = (500, "Internal")
+
+
+def status_of(error: Exception) -> tuple[int, str]:
+    """The nearest entry of the table; whatever is not in it is Internal."""
+    return next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), INTERNAL)
+
+
+def message_of(error: Exception, status: int, request_id: bytes) -> str:
+    """What the client is told: nothing of the inside where the fault is ours."""
+    if status == 500:
+        what = "The model failed on this input" if isinstance(error, BackendFailed) else "Something went wrong here"
+        return f"{what}; the cause is in the server's log under request id {request_id.decode()}."
+    return str(error)
+
+
+def headers_of(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
+    """Headers that go with the error: when to come back, what to authenticate with, which methods there are."""
+    if isinstance(error, QueueFull | NotReady | ShuttingDown):
+        return ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
+    return error.headers if isinstance(error, HttpError) else ()
+
+
+def error_body(message: str, error_type: str) -> bytes:
+    """The body of every error."""
+    return orjson.dumps({"error": message, "error_type": error_type})

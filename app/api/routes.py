@@ -1,0 +1,79 @@
+"""Routes: what answers at a path, and how OpenAPI describes it."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from app.api.call import Call, Reply
+
+Endpoint = Callable[[Call], Awaitable[Reply]]
+
+
+class ErrorBody(BaseModel):
+    """Every error, on every path."""
+
+    error: str
+    error_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path and method; `answers` maps each status below 400 to its OpenAPI response, `errors` lists the others."""
+
+    path: str
+    method: Literal["GET", "POST"]
+    endpoint: Endpoint
+    summary: str
+    answers: Mapping[int, Mapping[str, Any]]
+    errors: Sequence[int]
+    body: type[BaseModel] | None = None
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    open: bool = False
+    """Answers without the API key."""
+
+    @property
+    def allowed(self) -> str:
+        return "GET, HEAD" if self.method == "GET" else self.method
+
+    @property
+    def statuses(self) -> list[int]:
+        return sorted({*self.answers, *self.errors})
+
+
+ERRORS = {
+    401: "The API key is missing or wrong.",
+    413: "The body is larger than the limit.",
+    415: "The body is not JSON.",
+    422: "An input or an option cannot be served; the message names it and the limit.",
+    429: "The queue is full; try again after `Retry-After` seconds.",
+    500: "The model failed on this input, or something went wrong inside; the log has the cause.",
+    503: "Not ready: loading, shutting down, or out of order; try again after `Retry-After` seconds.",
+    504: "The answer was not ready within the deadline.",
+}
+
+
+def describe(app: FastAPI, routes: Sequence[Route]) -> None:
+    """Add the routes to the application's OpenAPI document, and to its router as a second way in."""
+    for route in routes:
+        app.add_api_route(
+            route.path,
+            route.endpoint,
+            methods=[route.method],
+            summary=route.summary,
+            response_model=None,
+            status_code=min(route.answers),
+            responses={
+                **{status: dict(answer) for status, answer in route.answers.items()},
+                **{status: {"model": ErrorBody, "description": ERRORS[status]} for status in route.errors},
+            },
+            openapi_extra=_request_body(route) if route.body is not None else None,
+        )
+
+
+def _request_body(route: Route) -> dict[str, Any]:
+    assert route.body is not None
+    content = {"schema": route.body.model_json_schema(), "examples": dict(route.examples)}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}

@@ -1,0 +1,328 @@
+"""The batcher: a coroutine that hands batches to free workers and gives each request its own rows."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Generic, Self
+
+from app.batching.facts import Facts, Outcome
+from app.batching.queue import Reservation, TicketQueue
+from app.batching.ticket import Answer, Batch, P, R, Rows, Ticket
+from app.errors import (
+    BackendFailed,
+    DeadlineExceeded,
+    NotReady,
+    OutOfMemory,
+    QueueFull,
+    ShuttingDown,
+    WorkerDied,
+    own_copy,
+)
+
+Run = Callable[[list[P]], Awaitable[Rows[R]]]
+"""One worker: takes the payloads of a batch, returns as many rows in the same order.
+
+Raises WorkerDied when it can take no further batch; any other exception concerns the batch alone.
+"""
+
+RATE_MEMORY = 0.8
+"""Weight of the past in the moving average of tokens per second."""
+FAILING_AFTER = 3
+"""So many items failed one after another, and none succeeded between them: the device is suspect."""
+
+
+class Batcher(Generic[P, R]):
+    """Gathers the items of many requests into batches, one free worker at a time.
+
+    A batch is chosen at the moment a worker can take it, never earlier: an idle worker takes whatever waits, at once;
+    batches form by themselves while all workers are busy. It holds at most `max_batch_items` items and
+    `max_batch_tokens` tokens, or one item that is larger. With `max_wait_ms` above 0 an incomplete batch waits until
+    its oldest item has waited that long.
+
+    A batch that fails is run again in halves until the item at fault fails alone; a batch the device has no memory
+    for lowers the token budget as well.
+
+    `clock` measures where time went, in seconds; deadlines and waiting follow the event loop's own clock, which may be
+    coarser.
+
+    Use as an asynchronous context manager; leaving it ends every request that still waits.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Run[P, R]],
+        *,
+        facts: Facts,
+        max_batch_items: int,
+        max_batch_tokens: int,
+        max_queue_items: int,
+        max_wait_ms: float = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.max_batch_items = max_batch_items
+        self.max_batch_tokens = max_batch_tokens
+        self._max_wait_s = max_wait_ms / 1000
+        self._facts = facts
+        self._clock = clock
+        self._free = list(workers)
+        self._workers_left = len(workers)
+        self._queue: TicketQueue[P, R] = TicketQueue(max_queue_items)
+        self._open: set[Ticket[P, R]] = set()
+        self._failed_in_a_row = 0
+        self._draining = False
+        self._stopped_by: Exception | None = None
+        self._stopped = asyncio.Event()
+        self._tokens_per_s = 0.0
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop_task = asyncio.create_task(self._run(), name="batcher")
+        self._loop_task.add_done_callback(self._loop_ended)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop(ShuttingDown("The service has shut down."))
+        assert self._loop_task is not None
+        tasks = [self._loop_task, *self._carriers]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request submitted now would be taken up by a worker."""
+        return self._loop_task is not None and self._stopped_by is None
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last items all failed on the device, with no success between them."""
+        return self._failed_in_a_row >= FAILING_AFTER
+
+    @property
+    def waiting_items(self) -> int:
+        """Items that hold a place in the queue: reserved, or queued and not dispatched."""
+        return self._queue.items + self._queue.reserved
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens queued and not dispatched."""
+        return self._queue.tokens
+
+    @property
+    def predicted_wait_s(self) -> float:
+        """How long what is queued now keeps the workers busy, in seconds, by their recent rate; 0 before the first
+        batch."""
+        return self._queue.tokens / self._tokens_per_s if self._tokens_per_s else 0.0
+
+    def reserve(self, items: int) -> Reservation:
+        """Hold places in the queue for a request of `items` items before any work is done on it.
+
+        Raises QueueFull, ShuttingDown or NotReady, each with the seconds after which to try again.
+        """
+        if self._stopped_by is not None:
+            raise own_copy(self._stopped_by)
+        if self._draining:
+            raise ShuttingDown("The service is shutting down; send this to another replica.")
+        try:
+            self._queue.reserve(items, retry_after_s=max(1.0, self.predicted_wait_s))
+        except QueueFull:
+            self._facts.items_ended("shed", items)
+            raise
+        return Reservation(items, self._give_back)
+
+    async def submit(
+        self,
+        payloads: Sequence[P],
+        tokens: Sequence[int],
+        *,
+        deadline: float | None = None,
+        reservation: Reservation | None = None,
+    ) -> Answer[R]:
+        """Wait for the rows of `payloads`, in their order; `tokens` holds the size of each.
+
+        `deadline` is a time of the event loop's clock, in seconds. A reservation is used up; without one, places are
+        taken here. Cancelling the call abandons the items: those not dispatched yet never reach a worker.
+
+        Raises what `reserve` raises, DeadlineExceeded, BackendFailed where one of the items failed, ShuttingDown
+        where a drain ran out of time, NotReady where the last worker died.
+        """
+        (reservation or self.reserve(len(payloads))).release()
+        if self._stopped_by is not None:
+            raise own_copy(self._stopped_by)
+        loop = asyncio.get_running_loop()
+        ticket: Ticket[P, R] = Ticket(payloads, tokens, loop.create_future(), self._clock())
+        self._open.add(ticket)
+        self._queue.put(ticket)
+        self._wake.set()
+        timer = loop.call_at(deadline, self._expire, ticket) if deadline is not None else None
+        outcome: Outcome = "failed"
+        try:
+            answer = await ticket.future
+            outcome = "answered"
+            return answer
+        except asyncio.CancelledError:
+            outcome = "abandoned"
+            raise
+        except DeadlineExceeded:
+            outcome = "expired"
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._close(ticket)
+            self._facts.items_ended(outcome, len(payloads))
+
+    async def stopped(self) -> Exception:
+        """Wait until no request can be served any more, and say why."""
+        await self._stopped.wait()
+        assert self._stopped_by is not None
+        return self._stopped_by
+
+    async def drain(self) -> None:
+        """Accept nothing new, and return when everything accepted has ended; bound it with a timeout."""
+        self._draining = True
+        self._note_if_settled()
+        await self._settled.wait()
+
+    # --- gather, dispatch, answer -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._work_and_a_free_worker()
+            await self._growth()
+            if self._queue:
+                self._dispatch(self._queue.take(self.max_batch_items, self.max_batch_tokens))
+
+    async def _work_and_a_free_worker(self) -> None:
+        while not (self._queue and self._free):
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _growth(self) -> None:
+        """Let an incomplete batch grow until its oldest item has waited `max_wait_ms`."""
+        while self._max_wait_s and self._queue and not self._queue.fills(self.max_batch_items, self.max_batch_tokens):
+            left_s = self._queue.oldest_arrival + self._max_wait_s - self._clock()
+            if left_s <= 0:
+                return
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
+
+    def _dispatch(self, batch: Batch[P, R]) -> None:
+        carrier = asyncio.create_task(self._carry(self._free.pop(), batch), name="batch")
+        self._carriers.add(carrier)
+        carrier.add_done_callback(self._carriers.discard)
+
+    async def _carry(self, worker: Run[P, R], batch: Batch[P, R]) -> None:
+        """Take one batch to a worker and back, then free the worker, or let it go if it has died."""
+        started = self._clock()
+        tickets = batch.board(started)
+        self._facts.batch_dispatched(batch.items, batch.tokens, [started - ticket.arrived for ticket in tickets])
+        try:
+            await self._run_or_split(worker, batch)
+        except WorkerDied as error:
+            self._fail(batch, error)
+            self._lose_worker(error)
+        else:
+            self._free.append(worker)
+        finally:
+            now = self._clock()
+            for ticket in tickets:
+                ticket.returned(now)
+            self._learn_rate(batch.tokens, now - started)
+            self._facts.batch_finished(now - started)
+            self._wake.set()
+
+    async def _run_or_split(self, worker: Run[P, R], batch: Batch[P, R]) -> None:
+        """Run a batch; if it fails, run its halves, until the item at fault is alone and fails."""
+        try:
+            rows = await worker(batch.payloads)
+            if len(rows) != batch.items:
+                raise BackendFailed(f"The model returned {len(rows)} rows for {batch.items} items.")
+        except WorkerDied:
+            raise
+        except Exception as error:
+            if isinstance(error, OutOfMemory):
+                self._lower_budget(batch.tokens)
+            if batch.items == 1:
+                self._failed_in_a_row += 1
+                self._facts.item_failed(error)
+                self._fail(batch, error)
+                return
+            self._facts.batch_split(error)
+            for half in (batch.first_half(), batch.second_half()):
+                live = half.live()
+                if live.items:
+                    await self._run_or_split(worker, live)
+        else:
+            self._failed_in_a_row = 0
+            batch.resolve(rows)
+
+    # --- what can go wrong ------------------------------------------------------------------------------------------
+
+    def _fail(self, batch: Batch[P, R], error: Exception) -> None:
+        for ticket in batch.tickets():
+            self._end(ticket, error)
+
+    def _end(self, ticket: Ticket[P, R], error: Exception) -> None:
+        """End a request with an exception of its own; one that has ended already is left as it is."""
+        if not ticket.future.done():
+            ticket.future.set_exception(own_copy(error))
+        self._queue.discard(ticket)
+
+    def _expire(self, ticket: Ticket[P, R]) -> None:
+        waited_ms = (self._clock() - ticket.arrived) * 1000
+        self._end(ticket, DeadlineExceeded(f"The answer was not ready within the deadline; waited {waited_ms:.0f} ms."))
+
+    def _lower_budget(self, failed_tokens: int) -> None:
+        lower = max(1, min(self.max_batch_tokens, failed_tokens) // 2)
+        if lower < self.max_batch_tokens:
+            self.max_batch_tokens = lower
+            self._facts.budget_lowered(lower)
+
+    def _lose_worker(self, error: Exception) -> None:
+        self._workers_left -= 1
+        self._facts.worker_lost(error, self._workers_left)
+        if self._workers_left == 0:
+            self._stop(NotReady("The model's last worker has died; this replica must be restarted."))
+
+    def _loop_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._facts.batcher_stopped(error)
+            self._stop(NotReady("The batcher has stopped; this replica must be restarted."))
+
+    def _stop(self, error: Exception) -> None:
+        """Refuse whatever comes and end whatever waits, all with `error`."""
+        self._stopped_by = self._stopped_by or error
+        self._stopped.set()
+        for ticket in list(self._open):
+            self._end(ticket, error)
+
+    # --- bookkeeping ------------------------------------------------------------------------------------------------
+
+    def _close(self, ticket: Ticket[P, R]) -> None:
+        self._open.discard(ticket)
+        self._queue.discard(ticket)
+        self._note_if_settled()
+
+    def _give_back(self, items: int) -> None:
+        self._queue.unreserve(items)
+        self._note_if_settled()
+
+    def _note_if_settled(self) -> None:
+        if self._draining and not self._open and not self._queue.reserved:
+            self._settled.set()
+
+    def _learn_rate(self, tokens: int, seconds: float) -> None:
+        if seconds > 0:
+            rate = tokens / seconds
+            past = self._tokens_per_s or rate
+            self._tokens_per_s = RATE_MEMORY * past + (1 - RATE_MEMORY) * rate

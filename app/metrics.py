@@ -1,0 +1,142 @@
+"""Every metric's name, and the only code that knows Prometheus."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from app.batching import Outcome
+from app.vectorizers.base import ModelInfo
+
+log = structlog.get_logger(__name__)
+
+SECONDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+POWERS_OF_TWO = tuple(float(2**i) for i in range(11))
+TOKENS = tuple(float(2**i) for i in range(3, 18))
+OUTCOMES: tuple[Outcome, ...] = ("answered", "shed", "expired", "abandoned", "failed")
+
+
+class Metrics:
+    """The service's counters; implements `batching.Facts` for the batcher that feeds the device.
+
+    Every series exists at zero from the start. Only the event loop's thread may report.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        self._requests = Counter("convoy_requests", "HTTP requests answered.", ["route", "status"], registry=registry)
+        self._request_seconds = Histogram(
+            "convoy_request_seconds", "Time from a request's first byte to its answer.", ["route"],
+            buckets=SECONDS, registry=registry,
+        )  # fmt: skip
+        self._items = Counter("convoy_items", "Inputs, by how they ended.", ["outcome"], registry=registry)
+        self._truncated = Counter("convoy_truncated_inputs", "Inputs cut to the model's maximum.", registry=registry)
+        self._tokenize_seconds = self._seconds("convoy_tokenize_seconds", "Time a request spent being tokenized.")
+        self._wait_seconds = self._seconds("convoy_wait_seconds", "Time from a request's tokenization to its dispatch.")
+        self._batch_seconds = self._seconds("convoy_batch_seconds", "Time a worker was busy with one batch.")
+        self._batch_items = Histogram(
+            "convoy_batch_items", "Inputs in a batch.", buckets=POWERS_OF_TWO, registry=registry
+        )
+        self._batch_tokens = Histogram("convoy_batch_tokens", "Tokens in a batch.", buckets=TOKENS, registry=registry)
+        self._splits = Counter("convoy_batch_splits", "Failed batches run again as two halves.", registry=registry)
+        self._item_failures = Counter(
+            "convoy_item_failures", "Inputs that failed alone on the device.", registry=registry
+        )
+        self._lowered = Counter("convoy_out_of_memory", "Times the device ran out of memory.", registry=registry)
+        self._workers_lost = Counter("convoy_workers_lost", "Worker threads that have died.", registry=registry)
+        self._budget = Gauge("convoy_max_batch_tokens", "The token budget in force.", registry=registry)
+        self._ready = Gauge("convoy_ready", "1 while the service takes requests.", registry=registry)
+        self._queue_items = Gauge("convoy_queue_items", "Inputs that hold a place in the queue.", registry=registry)
+        self._queue_tokens = Gauge("convoy_queue_tokens", "Tokens queued and not dispatched.", registry=registry)
+        self._info = Info("convoy_build", "What is running.", registry=registry)
+        self._info.info({"version": version})
+        self._model = Info("convoy_model", "What is served.", registry=registry)
+        self._model.info({"name": "", "device": "", "dtype": ""})
+        self._by_outcome = {outcome: self._items.labels(outcome) for outcome in OUTCOMES}
+        self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def _seconds(self, name: str, help_text: str) -> Histogram:
+        return Histogram(name, help_text, buckets=SECONDS, registry=self.registry)
+
+    def text(self) -> bytes:
+        """All series in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    # --- of the service ---------------------------------------------------------------------------------------------
+
+    def expect_routes(self, routes: Iterable[tuple[str, Iterable[int]]]) -> None:
+        """Create the series of each route and the statuses it can answer with."""
+        for route, statuses in routes:
+            for status in statuses:
+                self._route(route, status)
+
+    def watch(self, ready: Callable[[], bool], queue_items: Callable[[], int], queue_tokens: Callable[[], int]) -> None:
+        """Read these states whenever metrics are asked for."""
+        self._ready.set_function(ready)
+        self._queue_items.set_function(queue_items)
+        self._queue_tokens.set_function(queue_tokens)
+
+    def model_loaded(self, model: ModelInfo) -> None:
+        self._model.info({"name": model.name, "device": model.device, "dtype": model.dtype})
+        self._budget.set(model.max_batch_tokens)
+
+    # --- of requests ------------------------------------------------------------------------------------------------
+
+    def request_ended(self, route: str, status: int, seconds: float) -> None:
+        count, duration = self._route(route, status)
+        count.inc()
+        duration.observe(seconds)
+
+    def tokenized(self, seconds: float, truncated: int) -> None:
+        self._tokenize_seconds.observe(seconds)
+        if truncated:
+            self._truncated.inc(truncated)
+
+    def _route(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        series = self._by_route.get((route, status))
+        if series is None:
+            series = self._requests.labels(route, str(status)), self._request_seconds.labels(route)
+            self._by_route[route, status] = series
+        return series
+
+    # --- batching.Facts ---------------------------------------------------------------------------------------------
+
+    def items_ended(self, outcome: Outcome, items: int) -> None:
+        self._by_outcome[outcome].inc(items)
+
+    def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None:
+        self._batch_items.observe(items)
+        self._batch_tokens.observe(tokens)
+        for wait_s in waits_s:
+            self._wait_seconds.observe(wait_s)
+
+    def batch_finished(self, seconds: float) -> None:
+        self._batch_seconds.observe(seconds)
+
+    def batch_split(self, error: Exception) -> None:
+        self._splits.inc()
+        log.warning("a batch failed and is run again in halves", error=repr(error))
+
+    def budget_lowered(self, max_batch_tokens: int) -> None:
+        self._lowered.inc()
+        self._budget.set(max_batch_tokens)
+        log.warning("the device ran out of memory; the token budget is lowered", max_batch_tokens=max_batch_tokens)
+
+    def worker_lost(self, error: Exception, workers_left: int) -> None:
+        self._workers_lost.inc()
+        log.error("a worker has died", error=str(error), workers_left=workers_left)
+
+    def item_failed(self, error: Exception) -> None:
+        self._item_failures.inc()
+        log.error("the model failed on one input", error=repr(error), exc_info=error)
+
+    def batcher_stopped(self, error: BaseException) -> None:
+        log.critical("the batcher has stopped, which is a defect", exc_info=error)

@@ -1,0 +1,204 @@
+"""The running service: every part built in order, wired, and ended in the reverse order."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Literal
+
+import structlog
+
+from app import __version__
+from app.batching import Batcher, NoFacts
+from app.embedder import Embedder, EmbedOptions
+from app.errors import ConvoyError, NotReady, ShuttingDown, StartFailed
+from app.metrics import Metrics
+from app.settings import Settings
+from app.vectorizers import load_vectorizer
+from app.vectorizers.base import Encoding, TextInput, Vectorizer
+from app.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+State = Literal["loading", "ready", "draining", "failed"]
+TOKENIZE_MAX_ITEMS = 256
+TOKENIZE_MAX_CHARACTERS = 262_144
+"""Bounds of one call of the tokenizer, so that a long list does not hold it for long."""
+PROBE_TIMEOUT_S = 2.0
+RETRY_LOADING_S = 5.0
+
+
+class Service:
+    """Owns the worker threads, the two batchers and the embedder.
+
+    The model loads in the background while the port is open already. `became_ready` is set when it has; `on_fatal` is
+    told, once, why the service cannot go on.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._workers = [Worker(f"worker-{i}") for i in range(settings.workers)]
+        self._tokenizer_thread = Worker("tokenizer")
+        self._batcher: Batcher[Encoding, Any] | None = None
+        self._embedder: Embedder | None = None
+        self.state: State = "loading"
+        self.became_ready = asyncio.Event()
+        self.on_fatal: Callable[[str], None] = lambda reason: None
+        metrics.watch(
+            lambda: self.state == "ready",
+            lambda: self._batcher.waiting_items if self._batcher else 0,
+            lambda: self._batcher.waiting_tokens if self._batcher else 0,
+        )
+
+    @asynccontextmanager
+    async def running(self, _app: object = None) -> AsyncIterator[None]:
+        """Start the threads and begin to load; end everything on the way out."""
+        async with AsyncExitStack() as stack:
+            for worker in (*self._workers, self._tokenizer_thread):
+                await stack.enter_async_context(worker)
+            life = asyncio.create_task(self._live(), name="service")
+            try:
+                yield
+            finally:
+                self.state = "draining"
+                life.cancel()
+                await asyncio.wait([life])
+
+    async def _live(self) -> None:
+        """Load, serve, and say why it ended if it ends by itself."""
+        try:
+            vectorizers = await self._load()
+            async with self._built(vectorizers) as batcher:
+                self._become_ready(vectorizers[0])
+                reason: Exception = await batcher.stopped()
+        except StartFailed as error:
+            reason = error
+        except Exception as error:
+            log.critical("the service could not start, which is a defect", exc_info=error)
+            reason = error
+        self.state = "failed"
+        self.on_fatal(str(reason))
+
+    async def _load(self) -> list[Vectorizer[Any]]:
+        """One vectorizer for each worker, each made on its worker's own thread."""
+        log.info("loading the model", model=self._settings.model)
+        first = await self._workers[0].call(load_vectorizer, self._settings)
+        others = [await worker.call(first.for_worker, i) for i, worker in enumerate(self._workers) if i > 0]
+        return [first, *others]
+
+    @asynccontextmanager
+    async def _built(self, vectorizers: list[Vectorizer[Any]]) -> AsyncIterator[Batcher[Encoding, Any]]:
+        """Both batchers and the embedder over them, warmed up with a request of our own."""
+        settings, model = self._settings, vectorizers[0].info
+        runs = [
+            partial(worker.call, partial(vectorizer, normalize=False))
+            for worker, vectorizer in zip(self._workers, vectorizers, strict=True)
+        ]
+        batcher: Batcher[Encoding, Any] = Batcher(
+            runs,
+            facts=self._metrics,
+            max_batch_items=settings.max_batch_items if settings.batching else 1,
+            max_batch_tokens=model.max_batch_tokens,
+            max_queue_items=settings.max_queue_items,
+            max_wait_ms=settings.max_wait_ms,
+        )
+        tokenizer: Batcher[TextInput, Encoding] = Batcher(
+            [partial(self._tokenizer_thread.call, vectorizers[0].tokenize)],
+            facts=NoFacts(),
+            max_batch_items=TOKENIZE_MAX_ITEMS,
+            max_batch_tokens=TOKENIZE_MAX_CHARACTERS,
+            max_queue_items=settings.max_queue_items,
+        )
+        async with tokenizer, batcher:
+            self._batcher = batcher
+            self._embedder = Embedder(
+                model,
+                tokenizer,
+                batcher,
+                max_inputs=settings.max_inputs,
+                truncate=settings.truncate,
+                request_timeout_ms=settings.request_timeout_ms,
+            )
+            yield batcher
+
+    def _become_ready(self, vectorizer: Vectorizer[Any]) -> None:
+        gc.collect()
+        gc.freeze()  # what is loaded stays: the collector need not walk it again, which would stall requests
+        model = vectorizer.info
+        self._metrics.model_loaded(model)
+        self.state = "ready"
+        log.info(
+            "ready", model=model.name, device=model.device, dtype=model.dtype, dimension=model.dimension,
+            max_batch_tokens=model.max_batch_tokens, workers=len(self._workers),
+        )  # fmt: skip
+        if model.details.get("simulated"):
+            log.warning("this is a simulated device: its vectors mean nothing", law=model.details["law"])
+        self.became_ready.set()
+
+    # --- what the edge asks -----------------------------------------------------------------------------------------
+
+    def embedder(self) -> Embedder:
+        """The embedder; raises NotReady or ShuttingDown where there is none to be had."""
+        if self.state == "ready" and self._embedder is not None:
+            return self._embedder
+        raise self._not_now()
+
+    def check_health(self) -> None:
+        """Raises NotReady where only a restart would help."""
+        dead = [worker.name for worker in (*self._workers, self._tokenizer_thread) if not worker.alive]
+        if dead:
+            raise NotReady(f"These threads have ended: {', '.join(dead)}.")
+        if self.state == "failed":
+            raise self._not_now()
+
+    async def check_ready(self) -> None:
+        """Raises NotReady or ShuttingDown unless a request sent now would be served.
+
+        Where the last items all failed on the device, one is tried, so that a device that recovers is noticed.
+        """
+        embedder = self.embedder()
+        assert self._batcher is not None
+        if not self._batcher.alive:
+            raise NotReady("The batcher has stopped.")
+        if self._batcher.failing:
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    await embedder.embed(["ready?"], EmbedOptions())
+            except (ConvoyError, TimeoutError) as error:
+                raise NotReady(f"The model keeps failing: {error or 'no answer in time'}") from error
+
+    def _not_now(self) -> ConvoyError:
+        if self.state == "draining":
+            return ShuttingDown("The service is shutting down; send this to another replica.")
+        if self.state == "failed":
+            return NotReady("The service is out of order and must be restarted; its log says why.")
+        return NotReady("The model is still loading; GET /ready says when it is there.", retry_after_s=RETRY_LOADING_S)
+
+    def info(self) -> Mapping[str, Any]:
+        """The model and the settings in effect, for `/info`."""
+        model = asdict(self._embedder.model) if self._embedder is not None else None
+        if model is not None and self._batcher is not None:
+            model["max_batch_tokens"] = self._batcher.max_batch_tokens
+        return {
+            "version": __version__,
+            "state": self.state,
+            "model_id": model["name"] if model else self._settings.served_model_name or self._settings.model,
+            "max_input_length": model["max_input_tokens"] if model else None,
+            "model": model,
+            "settings": self._settings.public(),
+        }
+
+    async def drain(self) -> None:
+        """Accept nothing new; return when what was accepted is answered, or when the time for it is over."""
+        if self.state != "failed":
+            self.state = "draining"
+        if self._batcher is None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout_s):
+                await self._batcher.drain()
+        except TimeoutError:
+            log.error("the drain ran out of time; requests are lost", drain_timeout_s=self._settings.drain_timeout_s)

@@ -1,0 +1,152 @@
+"""Settings: every option of the service, declared once; the only reader of environment and flags."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, CliSuppress, SettingsConfigDict, SettingsError
+
+from app.errors import StartFailed
+
+FAKE = "fake://"
+
+
+def _known_device(device: str) -> str:
+    name, colon, number = device.partition(":")
+    if device not in ("auto", "cpu", "cuda", "mps") and not (name == "cuda" and colon and number.isdecimal()):
+        raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
+    return device
+
+
+class Settings(BaseSettings):
+    """Options of `python -m app serve`: each is a flag, and an environment variable `CONVOY_…`; the flag wins."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CONVOY_",
+        frozen=True,
+        extra="ignore",
+        cli_prog_name="python -m app serve",
+        cli_kebab_case=True,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+    )
+
+    model: str = Field(
+        "bundled",
+        description="What to serve: `bundled` (all-MiniLM-L6-v2, in the package), a folder, a hub id, or a simulated "
+        "device `fake://?dim=384&base_ms=5&item_ms=0.2&token_ms=0`.",
+    )
+    revision: str | None = Field(None, description="Branch, tag or commit of a hub id.")
+    served_model_name: str | None = Field(None, description="The name that answers carry; the model's own by default.")
+    device: Annotated[str, AfterValidator(_known_device)] = Field(
+        "auto", description="`auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:N` or `mps`."
+    )
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+        "auto", description="Number type of the weights; `auto` is float16 on CUDA and float32 elsewhere."
+    )
+    workers: int = Field(
+        1, ge=1, le=64, description="Threads that run the model: one a GPU, or several that share the cores of a CPU."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    batching: bool = Field(True, description="`off` runs one forward for each input, as a baseline to compare with.")
+    max_batch_tokens: int = Field(
+        0, ge=0, description="Most tokens in one batch; 0 takes the smallest batch within 5% of the best throughput, "
+        "measured at warm-up.",
+    )  # fmt: skip
+    max_batch_items: int = Field(512, ge=1, description="Most inputs in one batch.")
+    max_wait_ms: float = Field(
+        0, ge=0, le=60_000, description="How long an incomplete batch waits for more, counted from its oldest input; 0 "
+        "dispatches as soon as the device is free.",
+    )  # fmt: skip
+    max_queue_items: int = Field(8192, ge=1, description="Most inputs that wait; more are refused with 429.")
+    max_inputs: int = Field(2048, ge=1, description="Most inputs in one request.")
+    max_body_bytes: int = Field(10_485_760, ge=1024, description="Largest request body, in bytes.")
+    truncate: bool = Field(
+        True, description="Cut inputs longer than the model reads (`off`: refuse them); a request may say otherwise."
+    )
+    request_timeout_ms: int = Field(30_000, ge=1, description="After this a request is answered with 504.")
+    drain_timeout_s: float = Field(
+        30, ge=0, description="How long a stopping service may take to finish what it accepted."
+    )
+    api_key: SecretStr | None = Field(None, description="Clients must send `Authorization: Bearer <key>`.")
+    api_key_file: Path | None = Field(None, description="File with the key, as an alternative to `--api-key`.")
+    protect_metrics: bool = Field(False, description="Ask for the key on `/metrics` too.")
+    exit_on_dead_worker: bool = Field(
+        True, description="End the process, with an error, when the model can no longer be run; `off`: stay, unready."
+    )
+    log_format: Literal["text", "json"] = Field("text", description="`text` for people, `json` for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    cuda_visible_devices: CliSuppress[str | None] = Field(
+        None,
+        validation_alias="CUDA_VISIBLE_DEVICES",
+        description="As CUDA reads it; used to explain which card is which.",
+    )
+
+    @field_validator("port", mode="before")
+    @classmethod
+    def _not_a_service_link(cls, value: Any) -> Any:
+        """Kubernetes sets CONVOY_PORT=tcp://… for a Service called convoy; that is no port of ours."""
+        return 8000 if isinstance(value, str) and value.startswith("tcp://") else value
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Self:
+        if self.api_key is not None and self.api_key_file is not None:
+            raise ValueError("--api-key and --api-key-file are both set; keep one of them.")
+        if self.revision is not None and (self.model == "bundled" or self.model.startswith(FAKE)):
+            raise ValueError(
+                f"--revision goes with a hub id; take it away, or name one with --model (now {self.model})."
+            )
+        if not self.batching and self.max_wait_ms:
+            raise ValueError("--max-wait-ms has nothing to wait for with --batching off; set it to 0.")
+        if self.max_wait_ms >= self.request_timeout_ms:
+            raise ValueError(
+                f"--max-wait-ms {self.max_wait_ms:g} would use up --request-timeout-ms {self.request_timeout_ms}; "
+                "make the wait shorter."
+            )
+        if self.max_inputs > self.max_queue_items:
+            raise ValueError(
+                f"--max-inputs {self.max_inputs} is more than --max-queue-items {self.max_queue_items}: the longest "
+                "lists could never be accepted; lower the first or raise the second."
+            )
+        if self.workers > 1 and self.device.startswith("cuda:"):
+            raise ValueError(f"--workers {self.workers} takes one card each; use --device cuda, not {self.device}.")
+        if self.protect_metrics and self.api_key is None and self.api_key_file is None:
+            raise ValueError("--protect-metrics needs --api-key or --api-key-file.")
+        return self
+
+    def key(self) -> str | None:
+        """The API key, from its option or its file; raises StartFailed where the file holds none."""
+        if self.api_key_file is None:
+            return self.api_key.get_secret_value() if self.api_key is not None else None
+        try:
+            key = self.api_key_file.read_text().strip()
+        except OSError as error:
+            raise StartFailed(f"--api-key-file {self.api_key_file} cannot be read: {error.strerror}.") from error
+        if not key:
+            raise StartFailed(f"--api-key-file {self.api_key_file} is empty.")
+        return key
+
+    def public(self) -> dict[str, Any]:
+        """The effective values for `/info`, without secrets."""
+        return self.model_dump(mode="json", exclude={"api_key", "api_key_file", "cuda_visible_devices"})
+
+
+def read_settings(arguments: list[str]) -> Settings:
+    """Read flags and environment; raises StartFailed with a line for each problem. `--help` exits."""
+    try:
+        return Settings(_cli_parse_args=arguments)
+    except ValidationError as error:
+        raise StartFailed("\n".join(_sentence(problem) for problem in error.errors())) from None
+    except SettingsError as error:
+        raise StartFailed(str(error)) from None
+
+
+def _sentence(problem: Any) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return message
+    flag = "--" + str(problem["loc"][0]).replace("_", "-")
+    return f"{flag} {problem['input']!r}: {message}."

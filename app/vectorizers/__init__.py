@@ -1,0 +1,35 @@
+"""The vectorizers: one real, one simulated, and the only place that chooses between them."""
+
+from typing import Any
+
+from app.settings import Settings
+from app.vectorizers.base import Vectorizer
+from app.vectorizers.fake import PREFIX, FakeLaw, FakeVectorizer
+
+
+def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
+    """Load the model that the settings name, on the calling thread; this takes as long as loading takes.
+
+    Raises StartFailed with a sentence that says what to change.
+    """
+    if settings.model.startswith(PREFIX):
+        return FakeVectorizer(
+            FakeLaw.parse(settings.model),
+            name=settings.served_model_name or "fake",
+            max_batch_tokens=settings.max_batch_tokens,
+            max_batch_items=settings.max_batch_items,
+        )
+    from app.vectorizers.sources import find_model  # torch is imported only where a real model is loaded
+    from app.vectorizers.text import TextVectorizer
+
+    source = find_model(settings.model, settings.revision)
+    return TextVectorizer(
+        source,
+        name=settings.served_model_name or source.name,
+        device=settings.device,
+        dtype=settings.dtype,
+        workers=settings.workers,
+        max_batch_tokens=settings.max_batch_tokens,
+        max_batch_items=settings.max_batch_items,
+        cuda_visible_devices=settings.cuda_visible_devices,
+    )

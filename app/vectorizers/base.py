@@ -1,0 +1,101 @@
+"""What a vectorizer is: a callable that owns a model and its device, and the step that prepares its inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from app.errors import NotFinite
+
+Matrix = npt.NDArray[np.float32]
+"""Rows of vectors, shape (n, dimension)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """One input as a request brings it.
+
+    `content` is a text, or token ids of the model's own vocabulary with the special tokens it wants. A text is
+    prefixed with `prompt`; ids are decoded first where there is a prompt. What exceeds the model's maximum is cut
+    from the right, or from the left.
+    """
+
+    content: str | list[int]
+    prompt: str = ""
+    cut_left: bool = False
+
+
+class Encoding(Protocol):
+    """One input, ready for the device."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the model will read, special ones included."""
+
+    @property
+    def n_cut(self) -> int:
+        """Tokens cut off because the input exceeds the model's maximum."""
+
+
+E = TypeVar("E", bound=Encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupStep:
+    """One measured forward: so many tokens took so long."""
+
+    tokens: int
+    items: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What there is to know about a loaded model; `details` holds what only this kind of vectorizer has to say."""
+
+    name: str
+    dimension: int
+    max_input_tokens: int
+    vocabulary_size: int
+    device: str
+    dtype: str
+    max_batch_tokens: int
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    warmup: Sequence[WarmupStep] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Vectorizer(Protocol, Generic[E]):
+    """Everything costly happens in the constructor; calling it only computes.
+
+    `tokenize` may run on another thread than the calls; calls of one object come from one thread at a time.
+    """
+
+    @property
+    def info(self) -> ModelInfo:
+        """The loaded model, as it really is: device, dtype and budget as found."""
+
+    def tokenize(self, inputs: Sequence[TextInput]) -> list[E]:
+        """Prepare inputs for the device, in their order; touches no device. Token ids must be of the vocabulary."""
+
+    def __call__(self, inputs: Sequence[str] | Sequence[E], *, normalize: bool | None = None) -> Matrix:
+        """Embed texts or encodings: float32 of shape (n, dimension), rows in the order of `inputs`.
+
+        `normalize` scales rows to unit length; None does as the model's own settings say.
+
+        Raises OutOfMemory, NotFinite, BackendFailed.
+        """
+
+    def for_worker(self, index: int) -> "Vectorizer[E]":
+        """A vectorizer for worker number `index`, made on that worker's thread: it shares what can be shared."""
+
+
+def require_finite(rows: Matrix) -> Matrix:
+    """The rows as they are; raises NotFinite where one holds NaN or infinity."""
+    if not np.isfinite(rows).all():
+        bad = int(np.count_nonzero(~np.isfinite(rows).all(axis=1)))
+        raise NotFinite(f"The model returned NaN or infinity in {bad} of {len(rows)} rows.")
+    return rows

@@ -1,0 +1,142 @@
+"""A simulated device: deterministic rows, a known law of service time, and faults on demand.
+
+It ships with the product so that a deployment, a load test or a client can be tried without a model, and says what it
+is in the log and in `/info`.
+"""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.errors import OutOfMemory, StartFailed
+from app.vectorizers.base import Matrix, ModelInfo, TextInput, require_finite
+
+PREFIX = "fake://"
+VOCABULARY_SIZE = 30_000
+N_SPECIAL = 2
+"""Tokens added to each text, as BERT adds one at either end."""
+
+
+class FakeLaw(BaseModel):
+    """How the simulated device behaves: `base_ms + item_ms·items + token_ms·tokens` a call, and its faults.
+
+    `fail_on`, `nan_on`, `slow_on`, `die_on`: a call that carries a text with this word in it raises, returns NaN in
+    that row, takes `slow_ms` longer, ends its worker's thread. `oom_above`: more items than this run out of memory.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dim: int = Field(384, ge=1)
+    base_ms: float = Field(5.0, ge=0)
+    item_ms: float = Field(0.2, ge=0)
+    token_ms: float = Field(0.0, ge=0)
+    max_tokens: int = Field(512, gt=N_SPECIAL)
+    oom_above: int = Field(0, ge=0)
+    slow_ms: float = Field(0.0, ge=0)
+    fail_on: str = ""
+    nan_on: str = ""
+    slow_on: str = ""
+    die_on: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> "FakeLaw":
+        """Read `fake://?dim=384&base_ms=5&…`; raises StartFailed for an unknown name or a bad value."""
+        try:
+            return cls.model_validate(dict(parse_qsl(urlsplit(url).query)))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise StartFailed(
+                f"--model {PREFIX}: {problem['loc'][0]} = {problem['input']!r}: {problem['msg']}. "
+                f"It takes {', '.join(cls.model_fields)}."
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class FakeEncoding:
+    """The words that fit, joined again, and how many tokens they stand for."""
+
+    text: str
+    n_tokens: int
+    n_cut: int
+
+
+class FakeVectorizer:
+    """Pretends to be a device: sleeps as its law says and derives each row from the text alone.
+
+    Rows are unit vectors. A token is a word; each text has two special tokens besides.
+    """
+
+    def __init__(self, law: FakeLaw, *, name: str, max_batch_tokens: int, max_batch_items: int) -> None:
+        self._law = law
+        self._name = name
+        self._max_batch_tokens = max_batch_tokens or max(1, max_batch_items) * law.max_tokens
+
+    @property
+    def info(self) -> ModelInfo:
+        law = self._law
+        return ModelInfo(
+            name=self._name,
+            dimension=law.dim,
+            max_input_tokens=law.max_tokens,
+            vocabulary_size=VOCABULARY_SIZE,
+            device="simulated",
+            dtype="float32",
+            max_batch_tokens=self._max_batch_tokens,
+            details={"simulated": True, "law": law.model_dump()},
+        )
+
+    def tokenize(self, inputs: Sequence[TextInput]) -> list[FakeEncoding]:
+        return [self._encode(one) for one in inputs]
+
+    def _encode(self, one: TextInput) -> FakeEncoding:
+        if isinstance(one.content, str):
+            words = (one.prompt + one.content).split()
+        else:
+            words = [f"#{token_id}" for token_id in one.content]
+        room = self._law.max_tokens - N_SPECIAL
+        n_cut = max(0, len(words) - room)
+        kept = words[n_cut:] if one.cut_left else words[:room]
+        return FakeEncoding(" ".join(kept), len(kept) + N_SPECIAL, n_cut)
+
+    def __call__(self, inputs: Sequence[str] | Sequence[FakeEncoding], *, normalize: bool | None = None) -> Matrix:
+        encodings = [self._encode(TextInput(one)) if isinstance(one, str) else one for one in inputs]
+        if not encodings:
+            return np.empty((0, self._law.dim), dtype=np.float32)
+        self._spend(encodings)
+        return require_finite(self._rows(encodings))
+
+    def _spend(self, encodings: list[FakeEncoding]) -> None:
+        """Take the time the law says, and fail where it says."""
+        law = self._law
+        if law.die_on and any(law.die_on in one.text for one in encodings):
+            raise SystemExit(f"a text with {law.die_on!r} in it")
+        if law.oom_above and len(encodings) > law.oom_above:
+            raise OutOfMemory(f"The simulated device has no memory for {len(encodings)} items.")
+        seconds = (law.base_ms + law.item_ms * len(encodings)) / 1000
+        if law.token_ms:
+            seconds += law.token_ms * sum(one.n_tokens for one in encodings) / 1000
+        if law.slow_on and any(law.slow_on in one.text for one in encodings):
+            seconds += law.slow_ms / 1000
+        if seconds > 0:
+            time.sleep(seconds)
+        if law.fail_on and any(law.fail_on in one.text for one in encodings):
+            raise ValueError(f"The simulated device fails on {law.fail_on!r}.")
+
+    def _rows(self, encodings: list[FakeEncoding]) -> Matrix:
+        """Unit rows drawn from a hash of each text."""
+        n_bytes = 2 * self._law.dim
+        digests = b"".join(hashlib.shake_128(one.text.encode()).digest(n_bytes) for one in encodings)
+        rows = np.frombuffer(digests, dtype=np.int16).reshape(len(encodings), -1).astype(np.float32)
+        rows += 0.5
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        if self._law.nan_on:
+            rows[[self._law.nan_on in one.text for one in encodings]] = np.nan
+        return rows
+
+    def for_worker(self, index: int) -> "FakeVectorizer":
+        return self
