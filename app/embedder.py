@@ -1,19 +1,22 @@
 """The embedder: what every protocol calls. Prompts, truncation, dimensions, normalisation; then the batcher."""
 
 import asyncio
-import time
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from app.batching import Batcher
-from app.errors import EmptyInput, InvalidInput
-from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput
+from app.batching import Batcher, Prepared
+from app.errors import ConvoyError, EmptyInput, InvalidInput, TokenizerFailed
+from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput, Vectorizer
 
 Content = str | list[int]
 """A text, or token ids of the model's own vocabulary."""
+
+TINY = np.float32(1e-12)
+"""Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +49,18 @@ class Embeddings:
 
 
 class Embedder:
-    """Turns the inputs of one request into vectors.
-
-    `tokenizer` and `batcher` are two stages of the same kind: the first takes inputs to the tokenizer's thread, the
-    second takes encodings to the device.
-    """
+    """Turns the inputs of one request into vectors."""
 
     def __init__(
         self,
         model: ModelInfo,
-        tokenizer: Batcher[TextInput, Encoding],
-        batcher: Batcher[Encoding, Any],
+        batcher: Batcher[TextInput, Any],
         *,
         max_inputs: int,
         truncate: bool,
         request_timeout_ms: int,
     ) -> None:
         self.model = model
-        self._tokenizer = tokenizer
         self._batcher = batcher
         self._max_inputs = max_inputs
         self._truncate = truncate
@@ -72,31 +69,29 @@ class Embedder:
     async def embed(self, contents: Sequence[Content], options: EmbedOptions) -> Embeddings:
         """Embed the inputs of one request; all are answered, or the request fails as a whole.
 
-        Raises InvalidInput before any work where an option or an input cannot be served, and what `Batcher.submit`
-        raises. Cancelling the call abandons what has not been dispatched.
+        Raises InvalidInput where an option or an input cannot be served, and what `Batcher.submit` raises. Cancelling
+        the call abandons what has not been dispatched.
         """
-        started = time.perf_counter()
         deadline = asyncio.get_running_loop().time() + self._timeout_s
-        prompt = self._prompt(options.prompt_name)
         self._check(contents, options)
-        with self._batcher.reserve(len(contents)) as reservation:
-            encodings = await self._tokenize(contents, prompt, options, deadline)
-            tokenized = time.perf_counter()
-            sizes = [one.n_tokens for one in encodings]
-            answer = await self._batcher.submit(encodings, sizes, deadline=deadline, reservation=reservation)
+        prompt = self._prompt(options.prompt_name)
+        truncate = self._truncate if options.truncate is None else options.truncate
+        inputs = [TextInput(content, prompt, options.cut_left, truncate) for content in contents]
+        answer = await self._batcher.submit(inputs, [len(content) for content in contents], deadline=deadline)
         return Embeddings(
-            rows=finish(answer.rows, options),
-            tokens=sum(sizes),
-            truncated=sum(one.n_cut > 0 for one in encodings),
-            tokenize_s=tokenized - started,
-            queue_s=answer.queue_s,
-            forward_s=answer.run_s,
-            batches=answer.batches,
-            batch_items=answer.batch_items,
-            batch_tokens=answer.batch_tokens,
+            finish(answer.rows, options),
+            answer.tokens,
+            sum([one.n_cut > 0 for one in answer.payloads]),
+            answer.prepare_s,
+            answer.queue_s,
+            answer.run_s,
+            answer.batches,
+            answer.batch_items,
+            answer.batch_tokens,
         )
 
     def _check(self, contents: Sequence[Content], options: EmbedOptions) -> None:
+        """Refuse before any work what cannot be served."""
         if not contents:
             raise EmptyInput("is an empty list; send at least one text")
         if len(contents) > self._max_inputs:
@@ -106,11 +101,10 @@ class Embedder:
                 raise EmptyInput("is empty; send at least one character or token id", index=index)
             if not isinstance(content, str):
                 self._check_ids(content, index)
-        dimensions = options.dimensions
-        if dimensions is not None and not 1 <= dimensions <= self.model.dimension:
+        most = self.model.dimension
+        if options.dimensions is not None and not 1 <= options.dimensions <= most:
             raise InvalidInput(
-                f"is {dimensions}; the model has {self.model.dimension}, so 1 to {self.model.dimension} can be had",
-                field="dimensions",
+                f"is {options.dimensions}; the model has {most}, so 1 to {most} can be had", field="dimensions"
             )
 
     def _check_ids(self, ids: list[int], index: int) -> None:
@@ -129,32 +123,37 @@ class Embedder:
             raise InvalidInput(f"is {name!r}; the model's prompts are: {known}", field="prompt_name")
         return prompts[name]
 
-    async def _tokenize(
-        self, contents: Sequence[Content], prompt: str, options: EmbedOptions, deadline: float
-    ) -> Sequence[Encoding]:
-        inputs = [TextInput(content, prompt, options.cut_left) for content in contents]
-        answer = await self._tokenizer.submit(inputs, [len(content) for content in contents], deadline=deadline)
-        truncate = self._truncate if options.truncate is None else options.truncate
-        if not truncate:
-            self._refuse_long(answer.rows)
-        return answer.rows
 
-    def _refuse_long(self, encodings: Sequence[Encoding]) -> None:
-        for index, one in enumerate(encodings):
-            if one.n_cut:
-                raise InvalidInput(
-                    f"has {one.n_tokens + one.n_cut} tokens; the limit is {self.model.max_input_tokens} "
-                    "with truncation off",
-                    index=index,
-                )
+def prepare(vectorizer: Vectorizer[Any], inputs: list[TextInput]) -> list[Prepared | ConvoyError]:
+    """Tokenize many inputs in one call, on the calling thread; what cannot be served becomes the error that says so.
+
+    Where the call as a whole fails, each input is tried alone, so that one bad text costs no other its answer.
+    """
+    try:
+        return [_prepared(one, encoding) for one, encoding in zip(inputs, vectorizer.tokenize(inputs), strict=True)]
+    except Exception as error:
+        if len(inputs) == 1:
+            return [TokenizerFailed(f"cannot be tokenized: {error}")]
+        return [outcome for one in inputs for outcome in prepare(vectorizer, [one])]
+
+
+def _prepared(one: TextInput, encoding: Encoding) -> Prepared | ConvoyError:
+    if encoding.n_cut and not one.truncate:
+        total = encoding.n_tokens + encoding.n_cut
+        return InvalidInput(f"has {total} tokens; the limit is {encoding.n_tokens} with truncation off")
+    return Prepared(encoding, encoding.n_tokens)
 
 
 def finish(rows: Sequence[Any], options: EmbedOptions) -> Matrix:
     """Gather raw rows into a matrix, cut to the dimensions asked for, and scale to unit length."""
-    matrix: Matrix = rows[0].reshape(1, -1) if len(rows) == 1 else np.stack(rows)
+    if len(rows) == 1:
+        row = rows[0] if options.dimensions is None else rows[0][: options.dimensions]
+        if options.normalize:
+            row = row / max(np.float32(math.sqrt(row.dot(row))), TINY)
+        return row.reshape(1, -1)  # type: ignore[no-any-return]
+    matrix: Matrix = np.stack(rows)
     if options.dimensions is not None:
-        matrix = matrix[:, : options.dimensions]
+        matrix = np.ascontiguousarray(matrix[:, : options.dimensions])
     if options.normalize:
-        lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
-        matrix = matrix / np.maximum(lengths, np.float32(1e-12))[:, np.newaxis]
-    return np.ascontiguousarray(matrix)
+        matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), TINY)
+    return matrix

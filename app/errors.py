@@ -2,7 +2,8 @@
 
 ConvoyError
 ├── InvalidInput        the request can never be answered as it stands
-│   └── EmptyInput
+│   ├── EmptyInput
+│   └── TokenizerFailed
 ├── NotAccepted         refused before any work; the same request may succeed later
 │   ├── QueueFull
 │   ├── NotReady
@@ -35,6 +36,10 @@ class InvalidInput(ConvoyError):
 
 class EmptyInput(InvalidInput):
     """There is nothing to embed."""
+
+
+class TokenizerFailed(InvalidInput):
+    """The tokenizer cannot read this text."""
 
 
 class NotAccepted(ConvoyError):
@@ -88,6 +93,8 @@ def own_copy(error: Exception) -> Exception:
     """
     if isinstance(error, NotAccepted):
         own: Exception = type(error)(str(error), retry_after_s=error.retry_after_s)
+    elif isinstance(error, InvalidInput):
+        own = type(error)(str(error), index=error.index, field=error.field)
     elif isinstance(error, ConvoyError):
         own = type(error)(*error.args)
     else:

@@ -29,8 +29,13 @@ CLOSE_TIMEOUT_S = 5
 """For connections that are still sending or receiving after the drain."""
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The application; its lifespan owns the model, its threads and the batcher. `app.state.service` is the service."""
+def create_app(settings: Settings) -> Edge:
+    """The ASGI application; its lifespan owns the model, its threads and the batcher."""
+    return build(settings)[0]
+
+
+def build(settings: Settings) -> tuple[Edge, Service]:
+    """Every part, wired: the edge in front of FastAPI, and the service behind both."""
     metrics = Metrics(__version__)
     service = Service(settings, metrics)
     app = FastAPI(
@@ -42,7 +47,6 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         exception_handlers={HTTPException: on_http_exception},
     )
-    app.state.service = service
 
     def report(answer: Embeddings) -> None:
         metrics.tokenized(answer.tokenize_s, answer.truncated)
@@ -60,8 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
     describe(app, routes)
     metrics.expect_routes([(route.path, [*route.statuses, 405, CLIENT_LEFT]) for route in routes])
     metrics.expect_routes([(OTHER, [200, 401, 404, 405])])
-    app.add_middleware(Edge, routes=routes, api_key=settings.key(), report=metrics.request_ended)
-    return app
+    return Edge(app, routes=routes, api_key=settings.key(), report=metrics.request_ended), service
 
 
 class Server(uvicorn.Server):
@@ -125,8 +128,7 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code."""
-    app = create_app(settings)
-    service: Service = app.state.service
+    app, service = build(settings)
     server = Server(
         uvicorn.Config(
             app,
@@ -138,6 +140,7 @@ def serve(settings: Settings) -> int:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         ),

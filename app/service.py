@@ -11,27 +11,24 @@ from typing import Any, Literal
 import structlog
 
 from app import __version__
-from app.batching import Batcher, NoFacts
-from app.embedder import Embedder, EmbedOptions
+from app.batching import Batcher
+from app.embedder import Embedder, EmbedOptions, prepare
 from app.errors import ConvoyError, NotReady, ShuttingDown, StartFailed
 from app.metrics import Metrics
 from app.settings import Settings
 from app.vectorizers import load_vectorizer
-from app.vectorizers.base import Encoding, TextInput, Vectorizer
+from app.vectorizers.base import TextInput, Vectorizer
 from app.worker import Worker
 
 log = structlog.get_logger(__name__)
 
 State = Literal["loading", "ready", "draining", "failed"]
-TOKENIZE_MAX_ITEMS = 256
-TOKENIZE_MAX_CHARACTERS = 262_144
-"""Bounds of one call of the tokenizer, so that a long list does not hold it for long."""
 PROBE_TIMEOUT_S = 2.0
 RETRY_LOADING_S = 5.0
 
 
 class Service:
-    """Owns the worker threads, the two batchers and the embedder.
+    """Owns the worker threads, the batcher and the embedder.
 
     The model loads in the background while the port is open already. `became_ready` is set when it has; `on_fatal` is
     told, once, why the service cannot go on.
@@ -42,7 +39,7 @@ class Service:
         self._metrics = metrics
         self._workers = [Worker(f"worker-{i}") for i in range(settings.workers)]
         self._tokenizer_thread = Worker("tokenizer")
-        self._batcher: Batcher[Encoding, Any] | None = None
+        self._batcher: Batcher[TextInput, Any] | None = None
         self._embedder: Embedder | None = None
         self.state: State = "loading"
         self.became_ready = asyncio.Event()
@@ -90,33 +87,26 @@ class Service:
         return [first, *others]
 
     @asynccontextmanager
-    async def _built(self, vectorizers: list[Vectorizer[Any]]) -> AsyncIterator[Batcher[Encoding, Any]]:
-        """Both batchers and the embedder over them, warmed up with a request of our own."""
+    async def _built(self, vectorizers: list[Vectorizer[Any]]) -> AsyncIterator[Batcher[TextInput, Any]]:
+        """The batcher, and the embedder over it."""
         settings, model = self._settings, vectorizers[0].info
         runs = [
             partial(worker.call, partial(vectorizer, normalize=False))
             for worker, vectorizer in zip(self._workers, vectorizers, strict=True)
         ]
-        batcher: Batcher[Encoding, Any] = Batcher(
+        batcher: Batcher[TextInput, Any] = Batcher(
             runs,
             facts=self._metrics,
             max_batch_items=settings.max_batch_items if settings.batching else 1,
             max_batch_tokens=model.max_batch_tokens,
             max_queue_items=settings.max_queue_items,
             max_wait_ms=settings.max_wait_ms,
+            prepare=partial(self._tokenizer_thread.call, prepare, vectorizers[0]),
         )
-        tokenizer: Batcher[TextInput, Encoding] = Batcher(
-            [partial(self._tokenizer_thread.call, vectorizers[0].tokenize)],
-            facts=NoFacts(),
-            max_batch_items=TOKENIZE_MAX_ITEMS,
-            max_batch_tokens=TOKENIZE_MAX_CHARACTERS,
-            max_queue_items=settings.max_queue_items,
-        )
-        async with tokenizer, batcher:
+        async with batcher:
             self._batcher = batcher
             self._embedder = Embedder(
                 model,
-                tokenizer,
                 batcher,
                 max_inputs=settings.max_inputs,
                 truncate=settings.truncate,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from app.api.errors import BodyTooLarge, UnsupportedMediaType
@@ -28,28 +27,35 @@ class ClientLeft(Exception):
     """The client closed the connection before its answer."""
 
 
-class Call(Request):
-    """An incoming request with what Convoy adds: its id, when it began, a bounded body.
+class Call:
+    """An incoming request: its id, when it began, the headers that matter here, a bounded body."""
 
-    It is a Starlette request only so that FastAPI knows the parameter; nothing here goes through Starlette.
-    """
+    __slots__ = (
+        "accept",
+        "authorization",
+        "body_unread",
+        "content_length",
+        "content_type",
+        "receive",
+        "request_id",
+        "scope",
+        "started",
+    )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        super().__init__(scope, receive)
+        self.scope = scope
+        self.receive = receive
         self.started = time.perf_counter()
         self.body_unread = True
-        self.content_type = b""
-        self.accept = b""
-        self.authorization = b""
-        self._content_length = -1
-        self.request_id = b""
+        self.content_type = self.accept = self.authorization = self.request_id = b""
+        self.content_length = -1
         for name, value in scope["headers"]:
             if name == b"content-type":
                 self.content_type = value
             elif name == b"accept":
                 self.accept = value
             elif name == b"content-length":
-                self._content_length = int(value)
+                self.content_length = int(value)
             elif name == b"authorization":
                 self.authorization = value
             elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
@@ -68,7 +74,7 @@ class Call(Request):
             raise UnsupportedMediaType(
                 f"The content type is {kind.decode('latin-1')!r}; send the body as application/json."
             )
-        if self._content_length > limit:
+        if self.content_length > limit:
             raise BodyTooLarge(limit)
         chunks: list[bytes] = []
         size = 0

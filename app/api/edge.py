@@ -33,7 +33,7 @@ Report = Callable[[str, int, float], None]
 
 
 class Edge:
-    """ASGI middleware in front of the FastAPI application.
+    """The ASGI application in front of the FastAPI one.
 
     Routing, validation and dependency injection of a framework cost more than a small forward, so the service's own
     paths are looked up in a table and answered with ready bytes; FastAPI keeps the documentation and the rest. Here

@@ -13,6 +13,10 @@ from app.errors import InvalidInput
 
 OCTETS = b"application/octet-stream"
 JSON = b"application/json"
+BILL = (
+    b"parse;dur=%.3f, tokenize;dur=%.3f, queue;dur=%.3f, forward;dur=%.3f, respond;dur=%.3f, total;dur=%.3f, "
+    b'batch;desc="items=%d tokens=%d%b"'
+)
 
 
 def _kind(inputs: Any) -> str:
@@ -100,8 +104,8 @@ class EmbedRequest(BaseModel):
             return [self.text]
         inputs = self.inputs
         if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)):
-            return [inputs]  # type: ignore[list-item]  # its first element is an int, so it is one list of ids
-        return inputs  # type: ignore[return-value]
+            return [inputs]  # type: ignore[list-item]  # its first element is an int: one list of ids
+        return inputs  # type: ignore[return-value]  # a list of texts, or of lists of ids
 
     def options(self) -> EmbedOptions:
         return EmbedOptions(
@@ -220,10 +224,15 @@ def server_timing(answer: Embeddings, parsed_s: float, total_s: float) -> bytes:
     """The bill of a request (W3C Server Timing): `parse`, `tokenize`, `queue`, `forward` and `respond` are segments of
     its wall time, one after another, and add up to `total`; milliseconds."""
     respond_s = total_s - parsed_s - answer.tokenize_s - answer.queue_s - answer.forward_s
-    batches = f" batches={answer.batches}" if answer.batches > 1 else ""
-    return (
-        f"parse;dur={parsed_s * 1e3:.3f}, tokenize;dur={answer.tokenize_s * 1e3:.3f}, "
-        f"queue;dur={answer.queue_s * 1e3:.3f}, forward;dur={answer.forward_s * 1e3:.3f}, "
-        f"respond;dur={respond_s * 1e3:.3f}, total;dur={total_s * 1e3:.3f}, "
-        f'batch;desc="items={answer.batch_items} tokens={answer.batch_tokens}{batches}"'
-    ).encode()
+    batches = b" batches=%d" % answer.batches if answer.batches > 1 else b""
+    return BILL % (
+        parsed_s * 1e3,
+        answer.tokenize_s * 1e3,
+        answer.queue_s * 1e3,
+        answer.forward_s * 1e3,
+        respond_s * 1e3,
+        total_s * 1e3,
+        answer.batch_items,
+        answer.batch_tokens,
+        batches,
+    )

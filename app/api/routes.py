@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 
 from app.api.call import Call, Reply
@@ -60,7 +60,7 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> None:
     for route in routes:
         app.add_api_route(
             route.path,
-            route.endpoint,
+            _through_router(route.endpoint),
             methods=[route.method],
             summary=route.summary,
             response_model=None,
@@ -71,6 +71,15 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> None:
             },
             openapi_extra=_request_body(route) if route.body is not None else None,
         )
+
+
+def _through_router(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        reply = await endpoint(Call(request.scope, request.receive))
+        return Response(reply.body, reply.status, {name.decode(): value.decode() for name, value in reply.headers})
+
+    answer.__name__ = endpoint.__name__
+    return answer
 
 
 def _request_body(route: Route) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Choosing when to dispatch and which items travel: pure asyncio, no HTTP, no torch."""
 
-from app.batching.batcher import Batcher, Run
+from app.batching.batcher import Batcher, Prepare, Run
 from app.batching.facts import Facts, NoFacts, Outcome
-from app.batching.queue import Reservation
-from app.batching.ticket import Answer, Batch
+from app.batching.ticket import Answer, Prepared
 
-__all__ = ["Answer", "Batch", "Batcher", "Facts", "NoFacts", "Outcome", "Reservation", "Run"]
+__all__ = ["Answer", "Batcher", "Facts", "NoFacts", "Outcome", "Prepare", "Prepared", "Run"]

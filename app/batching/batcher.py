@@ -5,14 +5,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Generic, Self
+from typing import Any, Generic, Self, TypeVar
 
 from app.batching.facts import Facts, Outcome
-from app.batching.queue import Reservation, TicketQueue
-from app.batching.ticket import Answer, Batch, P, R, Rows, Ticket
+from app.batching.queue import TicketQueue
+from app.batching.ticket import Answer, Batch, Prepared, R, Rows, Ticket
 from app.errors import (
     BackendFailed,
+    ConvoyError,
     DeadlineExceeded,
+    InvalidInput,
     NotReady,
     OutOfMemory,
     QueueFull,
@@ -21,76 +23,89 @@ from app.errors import (
     own_copy,
 )
 
-Run = Callable[[list[P]], Awaitable[Rows[R]]]
+Q = TypeVar("Q")
+
+Prepare = Callable[[list[Any]], Awaitable[Sequence[Prepared | ConvoyError]]]
+"""Makes items ready for a worker: for each, what a worker takes and its tokens, or why its request is refused."""
+
+Run = Callable[[list[Any]], Awaitable[Rows[R]]]
 """One worker: takes the payloads of a batch, returns as many rows in the same order.
 
 Raises WorkerDied when it can take no further batch; any other exception concerns the batch alone.
 """
 
+PREPARE_MAX_ITEMS = 256
+PREPARE_MAX_SIZE = 262_144
+"""Bounds of one call of `prepare`, in items and in the sizes they are submitted with, so that no list holds up the
+requests after it for long."""
 RATE_MEMORY = 0.8
 """Weight of the past in the moving average of tokens per second."""
 FAILING_AFTER = 3
 """So many items failed one after another, and none succeeded between them: the device is suspect."""
 
 
-class Batcher(Generic[P, R]):
+class Batcher(Generic[Q, R]):
     """Gathers the items of many requests into batches, one free worker at a time.
 
-    A batch is chosen at the moment a worker can take it, never earlier: an idle worker takes whatever waits, at once;
-    batches form by themselves while all workers are busy. It holds at most `max_batch_items` items and
-    `max_batch_tokens` tokens, or one item that is larger. With `max_wait_ms` above 0 an incomplete batch waits until
-    its oldest item has waited that long.
+    Items are prepared first, many in one call, while the workers are busy; then they wait. A batch is chosen at the
+    moment a worker can take it, never earlier: an idle worker takes whatever waits, at once; batches form by
+    themselves while all workers are busy. A batch holds at most `max_batch_items` items and `max_batch_tokens` tokens,
+    or one item that is larger. With `max_wait_ms` above 0 an incomplete batch waits until its oldest item has waited
+    that long.
 
     A batch that fails is run again in halves until the item at fault fails alone; a batch the device has no memory
     for lowers the token budget as well.
 
     `clock` measures where time went, in seconds; deadlines and waiting follow the event loop's own clock, which may be
-    coarser.
-
-    Use as an asynchronous context manager; leaving it ends every request that still waits.
+    coarser. Use as an asynchronous context manager; leaving it ends every request that still waits.
     """
 
     def __init__(
         self,
-        workers: Sequence[Run[P, R]],
+        workers: Sequence[Run[R]],
         *,
         facts: Facts,
         max_batch_items: int,
         max_batch_tokens: int,
         max_queue_items: int,
         max_wait_ms: float = 0,
+        prepare: Prepare | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.max_batch_items = max_batch_items
         self.max_batch_tokens = max_batch_tokens
+        self.waiting_items = 0
+        """Items submitted and not dispatched; `max_queue_items` bounds it."""
+        self._max_queue_items = max_queue_items
         self._max_wait_s = max_wait_ms / 1000
         self._facts = facts
+        self._prepare = prepare
         self._clock = clock
         self._free = list(workers)
         self._workers_left = len(workers)
-        self._queue: TicketQueue[P, R] = TicketQueue(max_queue_items)
-        self._open: set[Ticket[P, R]] = set()
+        self._open: set[Ticket[R]] = set()
+        self._unprepared = TicketQueue()
+        self._queue = TicketQueue()
+        self._arrival = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tokens_per_s = 0.0
         self._failed_in_a_row = 0
         self._draining = False
+        self._drained = asyncio.Event()
         self._stopped_by: Exception | None = None
         self._stopped = asyncio.Event()
-        self._tokens_per_s = 0.0
-        self._wake = asyncio.Event()
-        self._settled = asyncio.Event()
-        self._carriers: set[asyncio.Task[None]] = set()
-        self._loop_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._loop_task = asyncio.create_task(self._run(), name="batcher")
-        self._loop_task.add_done_callback(self._loop_ended)
+        for loop in (self._run(), self._prepare_arrivals()):
+            self._own(asyncio.create_task(loop)).add_done_callback(self._loop_ended)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop(ShuttingDown("The service has shut down."))
-        assert self._loop_task is not None
-        tasks = [self._loop_task, *self._carriers]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -98,7 +113,7 @@ class Batcher(Generic[P, R]):
     @property
     def alive(self) -> bool:
         """Whether a request submitted now would be taken up by a worker."""
-        return self._loop_task is not None and self._stopped_by is None
+        return bool(self._tasks) and self._stopped_by is None
 
     @property
     def failing(self) -> bool:
@@ -106,61 +121,29 @@ class Batcher(Generic[P, R]):
         return self._failed_in_a_row >= FAILING_AFTER
 
     @property
-    def waiting_items(self) -> int:
-        """Items that hold a place in the queue: reserved, or queued and not dispatched."""
-        return self._queue.items + self._queue.reserved
-
-    @property
     def waiting_tokens(self) -> int:
-        """Tokens queued and not dispatched."""
+        """Tokens prepared and not dispatched."""
         return self._queue.tokens
 
     @property
     def predicted_wait_s(self) -> float:
-        """How long what is queued now keeps the workers busy, in seconds, by their recent rate; 0 before the first
-        batch."""
+        """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 before the first batch."""
         return self._queue.tokens / self._tokens_per_s if self._tokens_per_s else 0.0
 
-    def reserve(self, items: int) -> Reservation:
-        """Hold places in the queue for a request of `items` items before any work is done on it.
+    async def submit(self, items: Sequence[Q], sizes: Sequence[int], *, deadline: float | None = None) -> Answer[R]:
+        """Wait for the rows of `items`, in their order; all are accepted and answered, or none.
 
-        Raises QueueFull, ShuttingDown or NotReady, each with the seconds after which to try again.
+        `sizes` holds the tokens of each item or, where the batcher prepares items, any measure of the work that is.
+        `deadline` is a time of the event loop's clock, in seconds. Cancelling the call abandons the items: those not
+        dispatched yet never reach a worker.
+
+        Raises QueueFull, ShuttingDown or NotReady before any work, with the seconds after which to try again;
+        DeadlineExceeded; BackendFailed where one of the items failed; what `prepare` refused one of them with.
         """
-        if self._stopped_by is not None:
-            raise own_copy(self._stopped_by)
-        if self._draining:
-            raise ShuttingDown("The service is shutting down; send this to another replica.")
-        try:
-            self._queue.reserve(items, retry_after_s=max(1.0, self.predicted_wait_s))
-        except QueueFull:
-            self._facts.items_ended("shed", items)
-            raise
-        return Reservation(items, self._give_back)
-
-    async def submit(
-        self,
-        payloads: Sequence[P],
-        tokens: Sequence[int],
-        *,
-        deadline: float | None = None,
-        reservation: Reservation | None = None,
-    ) -> Answer[R]:
-        """Wait for the rows of `payloads`, in their order; `tokens` holds the size of each.
-
-        `deadline` is a time of the event loop's clock, in seconds. A reservation is used up; without one, places are
-        taken here. Cancelling the call abandons the items: those not dispatched yet never reach a worker.
-
-        Raises what `reserve` raises, DeadlineExceeded, BackendFailed where one of the items failed, ShuttingDown
-        where a drain ran out of time, NotReady where the last worker died.
-        """
-        (reservation or self.reserve(len(payloads))).release()
-        if self._stopped_by is not None:
-            raise own_copy(self._stopped_by)
+        self._admit(len(items))
         loop = asyncio.get_running_loop()
-        ticket: Ticket[P, R] = Ticket(payloads, tokens, loop.create_future(), self._clock())
-        self._open.add(ticket)
-        self._queue.put(ticket)
-        self._wake.set()
+        ticket: Ticket[R] = Ticket(items, sizes, loop.create_future(), self._clock())
+        self._enqueue(ticket)
         timer = loop.call_at(deadline, self._expire, ticket) if deadline is not None else None
         outcome: Outcome = "failed"
         try:
@@ -177,7 +160,7 @@ class Batcher(Generic[P, R]):
             if timer is not None:
                 timer.cancel()
             self._close(ticket)
-            self._facts.items_ended(outcome, len(payloads))
+            self._facts.items_ended(outcome, len(items))
 
     async def stopped(self) -> Exception:
         """Wait until no request can be served any more, and say why."""
@@ -188,8 +171,76 @@ class Batcher(Generic[P, R]):
     async def drain(self) -> None:
         """Accept nothing new, and return when everything accepted has ended; bound it with a timeout."""
         self._draining = True
-        self._note_if_settled()
-        await self._settled.wait()
+        if self._open:
+            await self._drained.wait()
+
+    # --- admit ------------------------------------------------------------------------------------------------------
+
+    def _admit(self, items: int) -> None:
+        if self._stopped_by is not None:
+            raise own_copy(self._stopped_by)
+        if self._draining:
+            raise ShuttingDown("The service is shutting down; send this to another replica.")
+        room = self._max_queue_items - self.waiting_items
+        if items > room:
+            self._facts.items_ended("shed", items)
+            raise QueueFull(
+                f"The queue has room for {room} more inputs and this request brings {items} "
+                f"(limit {self._max_queue_items}, --max-queue-items); try again in a moment.",
+                retry_after_s=max(1.0, self.predicted_wait_s),
+            )
+
+    def _enqueue(self, ticket: Ticket[R]) -> None:
+        self._open.add(ticket)
+        self.waiting_items += ticket.undispatched
+        if self._prepare is None:
+            self._queue.put(ticket)
+            self._wake.set()
+        else:
+            self._unprepared.put(ticket)
+            self._arrival.set()
+
+    def _close(self, ticket: Ticket[R]) -> None:
+        """Forget a request that has ended, and free the places it still holds."""
+        self._open.discard(ticket)
+        self._unprepared.discard(ticket)
+        self._queue.discard(ticket)
+        self.waiting_items -= ticket.undispatched
+        ticket.undispatched = 0
+        if self._draining and not self._open:
+            self._drained.set()
+
+    # --- prepare ----------------------------------------------------------------------------------------------------
+
+    async def _prepare_arrivals(self) -> None:
+        while self._prepare is not None:
+            while not self._unprepared:
+                self._arrival.clear()
+                await self._arrival.wait()
+            batch = self._unprepared.take(PREPARE_MAX_ITEMS, PREPARE_MAX_SIZE)
+            try:
+                outcomes = await self._prepare(batch.payloads)
+            except WorkerDied as error:
+                self._stop(NotReady(f"Inputs can no longer be prepared; this replica must be restarted. {error}"))
+            except Exception as error:
+                self._fail(batch, error)
+            else:
+                self._take_prepared(batch, outcomes)
+
+    def _take_prepared(self, batch: Batch, outcomes: Sequence[Prepared | ConvoyError]) -> None:
+        for (ticket, index), outcome in zip(batch.owners, outcomes, strict=True):
+            if isinstance(outcome, Prepared):
+                ticket.prepared.append(outcome)
+            else:
+                if isinstance(outcome, InvalidInput):
+                    outcome.index = index
+                self._end(ticket, outcome)
+        now = self._clock()
+        for ticket in batch.tickets():
+            if len(ticket.prepared) == ticket.missing and not ticket.future.done():
+                ticket.is_prepared(now)
+                self._queue.put(ticket)
+        self._wake.set()
 
     # --- gather, dispatch, answer -----------------------------------------------------------------------------------
 
@@ -216,16 +267,19 @@ class Batcher(Generic[P, R]):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
 
-    def _dispatch(self, batch: Batch[P, R]) -> None:
-        carrier = asyncio.create_task(self._carry(self._free.pop(), batch), name="batch")
-        self._carriers.add(carrier)
-        carrier.add_done_callback(self._carriers.discard)
+    def _dispatch(self, batch: Batch) -> None:
+        self.waiting_items -= batch.items
+        for ticket, _ in batch.owners:
+            ticket.undispatched -= 1
+        self._own(asyncio.create_task(self._carry(self._free.pop(), batch)))
 
-    async def _carry(self, worker: Run[P, R], batch: Batch[P, R]) -> None:
+    async def _carry(self, worker: Run[R], batch: Batch) -> None:
         """Take one batch to a worker and back, then free the worker, or let it go if it has died."""
         started = self._clock()
-        tickets = batch.board(started)
-        self._facts.batch_dispatched(batch.items, batch.tokens, [started - ticket.arrived for ticket in tickets])
+        tickets = batch.tickets()
+        for ticket in tickets:
+            ticket.boarded(started, batch.items, batch.tokens)
+        self._facts.batch_dispatched(batch.items, batch.tokens, [started - ticket.prepared_at for ticket in tickets])
         try:
             await self._run_or_split(worker, batch)
         except WorkerDied as error:
@@ -241,7 +295,7 @@ class Batcher(Generic[P, R]):
             self._facts.batch_finished(now - started)
             self._wake.set()
 
-    async def _run_or_split(self, worker: Run[P, R], batch: Batch[P, R]) -> None:
+    async def _run_or_split(self, worker: Run[R], batch: Batch) -> None:
         """Run a batch; if it fails, run its halves, until the item at fault is alone and fails."""
         try:
             rows = await worker(batch.payloads)
@@ -266,19 +320,26 @@ class Batcher(Generic[P, R]):
             self._failed_in_a_row = 0
             batch.resolve(rows)
 
+    def _learn_rate(self, tokens: int, seconds: float) -> None:
+        if seconds > 0:
+            rate = tokens / seconds
+            past = self._tokens_per_s or rate
+            self._tokens_per_s = RATE_MEMORY * past + (1 - RATE_MEMORY) * rate
+
     # --- what can go wrong ------------------------------------------------------------------------------------------
 
-    def _fail(self, batch: Batch[P, R], error: Exception) -> None:
-        for ticket in batch.tickets():
-            self._end(ticket, error)
-
-    def _end(self, ticket: Ticket[P, R], error: Exception) -> None:
+    def _end(self, ticket: Ticket[R], error: Exception) -> None:
         """End a request with an exception of its own; one that has ended already is left as it is."""
         if not ticket.future.done():
             ticket.future.set_exception(own_copy(error))
+        self._unprepared.discard(ticket)
         self._queue.discard(ticket)
 
-    def _expire(self, ticket: Ticket[P, R]) -> None:
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        for ticket in batch.tickets():
+            self._end(ticket, error)
+
+    def _expire(self, ticket: Ticket[R]) -> None:
         waited_ms = (self._clock() - ticket.arrived) * 1000
         self._end(ticket, DeadlineExceeded(f"The answer was not ready within the deadline; waited {waited_ms:.0f} ms."))
 
@@ -306,23 +367,7 @@ class Batcher(Generic[P, R]):
         for ticket in list(self._open):
             self._end(ticket, error)
 
-    # --- bookkeeping ------------------------------------------------------------------------------------------------
-
-    def _close(self, ticket: Ticket[P, R]) -> None:
-        self._open.discard(ticket)
-        self._queue.discard(ticket)
-        self._note_if_settled()
-
-    def _give_back(self, items: int) -> None:
-        self._queue.unreserve(items)
-        self._note_if_settled()
-
-    def _note_if_settled(self) -> None:
-        if self._draining and not self._open and not self._queue.reserved:
-            self._settled.set()
-
-    def _learn_rate(self, tokens: int, seconds: float) -> None:
-        if seconds > 0:
-            rate = tokens / seconds
-            past = self._tokens_per_s or rate
-            self._tokens_per_s = RATE_MEMORY * past + (1 - RATE_MEMORY) * rate
+    def _own(self, task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

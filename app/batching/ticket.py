@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-P = TypeVar("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -18,15 +17,27 @@ class Rows(Protocol[R_co]):
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """An item made ready for a worker, and its size in tokens."""
+
+    payload: Any
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer(Generic[R]):
     """The rows of one request, in the order of its items, and where their time went.
 
-    `queue_s` and `run_s` share out the time from submission to the last row: `run_s` is the time in which at least
-    one of the items was with a worker, `queue_s` the rest. `batch_items` and `batch_tokens` describe the batch that
-    carried the last item, `batches` counts all that carried any.
+    `prepare_s`, `queue_s` and `run_s` share out the time from submission to the last row: `run_s` is the time in
+    which at least one of the items was with a worker, `queue_s` the rest after preparation. `payloads` are the items
+    as prepared. `batch_items` and `batch_tokens` describe the batch that carried the last item, `batches` counts all
+    that carried any.
     """
 
     rows: list[R]
+    payloads: list[Any]
+    tokens: int
+    prepare_s: float
     queue_s: float
     run_s: float
     batches: int
@@ -34,8 +45,12 @@ class Answer(Generic[R]):
     batch_tokens: int
 
 
-class Ticket(Generic[P, R]):
-    """One request's items on their way: which are still to be dispatched, which rows have come back."""
+class Ticket(Generic[R]):
+    """One request's items on their way: first to be prepared, then to be run.
+
+    `payloads` and `tokens` are the items as submitted until all are prepared, and the prepared ones after that;
+    `next_index` is the first of them that no batch has taken.
+    """
 
     __slots__ = (
         "arrived",
@@ -46,23 +61,27 @@ class Ticket(Generic[P, R]):
         "missing",
         "next_index",
         "payloads",
+        "prepared",
+        "prepared_at",
         "rows",
         "run_s",
         "running",
         "running_since",
         "tokens",
+        "undispatched",
     )
 
     def __init__(
-        self, payloads: Sequence[P], tokens: Sequence[int], future: "asyncio.Future[Answer[R]]", now: float
+        self, payloads: Sequence[Any], tokens: Sequence[int], future: "asyncio.Future[Answer[R]]", now: float
     ) -> None:
         self.payloads = payloads
         self.tokens = tokens
         self.future = future
-        self.arrived = now
+        self.arrived = self.prepared_at = now
         self.next_index = 0
-        self.missing = len(payloads)
-        self.rows: list[R | None] = [None] * len(payloads)
+        self.prepared: list[Prepared] = []
+        self.undispatched = self.missing = len(payloads)
+        self.rows: list[Any] = [None] * len(payloads)
         self.running = 0
         self.running_since = 0.0
         self.run_s = 0.0
@@ -70,10 +89,12 @@ class Ticket(Generic[P, R]):
         self.batch_items = 0
         self.batch_tokens = 0
 
-    @property
-    def waiting(self) -> int:
-        """Items not dispatched yet."""
-        return len(self.payloads) - self.next_index
+    def is_prepared(self, now: float) -> None:
+        """All items are prepared: from here on they are what waits."""
+        self.payloads = [one.payload for one in self.prepared]
+        self.tokens = [one.tokens for one in self.prepared]
+        self.next_index = 0
+        self.prepared_at = now
 
     def boarded(self, now: float, items: int, tokens: int) -> None:
         """Some of the items left in a batch of `items` items and `tokens` tokens."""
@@ -94,21 +115,24 @@ class Ticket(Generic[P, R]):
 
     def _answer(self, now: float) -> Answer[R]:
         return Answer(
-            rows=self.rows,  # type: ignore[arg-type]  # every row is there: none is missing
-            queue_s=now - self.arrived - self.run_s,
-            run_s=self.run_s,
-            batches=self.batches,
-            batch_items=self.batch_items,
-            batch_tokens=self.batch_tokens,
+            self.rows,
+            list(self.payloads),
+            sum(self.tokens),
+            self.prepared_at - self.arrived,
+            now - self.prepared_at - self.run_s,
+            self.run_s,
+            self.batches,
+            self.batch_items,
+            self.batch_tokens,
         )
 
 
-class Batch(Generic[P, R]):
-    """The items of one forward: whose they are, and what they weigh."""
+class Batch:
+    """Some items on one way: whose they are, and what they weigh."""
 
     __slots__ = ("owners", "payloads", "tokens")
 
-    def __init__(self, owners: list[tuple[Ticket[P, R], int]], payloads: list[P], tokens: int) -> None:
+    def __init__(self, owners: list[tuple[Ticket[Any], int]], payloads: list[Any], tokens: int) -> None:
         self.owners = owners
         self.payloads = payloads
         self.tokens = tokens
@@ -117,35 +141,28 @@ class Batch(Generic[P, R]):
     def items(self) -> int:
         return len(self.payloads)
 
-    def tickets(self) -> list[Ticket[P, R]]:
+    def tickets(self) -> list[Ticket[Any]]:
         """The requests in this batch, each once, in order of arrival."""
-        return list(dict.fromkeys(ticket for ticket, _ in self.owners))
+        return list(dict.fromkeys([ticket for ticket, _ in self.owners]))
 
-    def board(self, now: float) -> list[Ticket[P, R]]:
-        """Mark every request in the batch as under way; returns them."""
-        tickets = self.tickets()
-        for ticket in tickets:
-            ticket.boarded(now, self.items, self.tokens)
-        return tickets
-
-    def resolve(self, rows: Rows[R]) -> None:
+    def resolve(self, rows: Rows[Any]) -> None:
         """Give each item its row."""
         for (ticket, index), row in zip(self.owners, rows, strict=True):
             ticket.rows[index] = row
             ticket.missing -= 1
 
-    def first_half(self) -> "Batch[P, R]":
+    def first_half(self) -> "Batch":
         """The first half of the items, by number."""
         return self._part(range(self.items // 2))
 
-    def second_half(self) -> "Batch[P, R]":
+    def second_half(self) -> "Batch":
         """The items that `first_half` leaves."""
         return self._part(range(self.items // 2, self.items))
 
-    def live(self) -> "Batch[P, R]":
+    def live(self) -> "Batch":
         """The items somebody still waits for."""
         return self._part([i for i, (ticket, _) in enumerate(self.owners) if not ticket.future.done()])
 
-    def _part(self, places: Sequence[int]) -> "Batch[P, R]":
+    def _part(self, places: Sequence[int]) -> "Batch":
         owners = [self.owners[i] for i in places]
         return Batch(owners, [self.payloads[i] for i in places], sum(ticket.tokens[i] for ticket, i in owners))

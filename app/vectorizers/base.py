@@ -19,12 +19,13 @@ class TextInput:
 
     `content` is a text, or token ids of the model's own vocabulary with the special tokens it wants. A text is
     prefixed with `prompt`; ids are decoded first where there is a prompt. What exceeds the model's maximum is cut
-    from the right, or from the left.
+    from the right, or from the left; where `truncate` is off, the embedder refuses what had to be cut.
     """
 
     content: str | list[int]
     prompt: str = ""
     cut_left: bool = False
+    truncate: bool = True
 
 
 class Encoding(Protocol):

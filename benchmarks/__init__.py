@@ -1,0 +1,1 @@
+"""Measurements, each runnable by itself: ratios alternated in one run, never lone absolute times."""
