@@ -1,10 +1,8 @@
 """The embedder: what every protocol calls. Prompts, truncation, dimensions, normalisation; then the batcher."""
 
 import asyncio
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +17,7 @@ TINY = np.float32(1e-12)
 """Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedOptions:
+class EmbedOptions(NamedTuple):
     """What a request asks for besides its inputs; None is the service's own default."""
 
     normalize: bool = True
@@ -30,8 +27,7 @@ class EmbedOptions:
     dimensions: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Embeddings:
+class Embeddings(NamedTuple):
     """The answer to one request: float32 rows (n, dimension) in the order of its inputs, and where the time went.
 
     `tokenize_s`, `queue_s` and `forward_s` are parts of the request's own wall time, one after another.
@@ -46,6 +42,13 @@ class Embeddings:
     batches: int
     batch_items: int
     batch_tokens: int
+
+
+class Ready(NamedTuple):
+    """An input ready for the device, and whether its row is to have unit length."""
+
+    encoding: Encoding
+    normalize: bool
 
 
 class Embedder:
@@ -76,12 +79,12 @@ class Embedder:
         self._check(contents, options)
         prompt = self._prompt(options.prompt_name)
         truncate = self._truncate if options.truncate is None else options.truncate
-        inputs = [TextInput(content, prompt, options.cut_left, truncate) for content in contents]
+        inputs = [TextInput(content, prompt, options.cut_left, truncate, options.normalize) for content in contents]
         answer = await self._batcher.submit(inputs, [len(content) for content in contents], deadline=deadline)
         return Embeddings(
             finish(answer.rows, options),
             answer.tokens,
-            sum([one.n_cut > 0 for one in answer.payloads]),
+            sum([one.encoding.n_cut > 0 for one in answer.payloads]),
             answer.prepare_s,
             answer.queue_s,
             answer.run_s,
@@ -141,19 +144,23 @@ def _prepared(one: TextInput, encoding: Encoding) -> Prepared | ConvoyError:
     if encoding.n_cut and not one.truncate:
         total = encoding.n_tokens + encoding.n_cut
         return InvalidInput(f"has {total} tokens; the limit is {encoding.n_tokens} with truncation off")
-    return Prepared(encoding, encoding.n_tokens)
+    return Prepared(Ready(encoding, one.normalize), encoding.n_tokens)
+
+
+def run(vectorizer: Vectorizer[Any], batch: list[Ready]) -> Matrix:
+    """One batch through the vectorizer, on the calling thread; scales the rows that are to have unit length."""
+    rows = vectorizer([one.encoding for one in batch], normalize=False)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    lengths[[not one.normalize for one in batch]] = 1
+    return rows / np.maximum(lengths, TINY)  # type: ignore[no-any-return]
 
 
 def finish(rows: Sequence[Any], options: EmbedOptions) -> Matrix:
-    """Gather raw rows into a matrix, cut to the dimensions asked for, and scale to unit length."""
-    if len(rows) == 1:
-        row = rows[0] if options.dimensions is None else rows[0][: options.dimensions]
-        if options.normalize:
-            row = row / max(np.float32(math.sqrt(row.dot(row))), TINY)
-        return row.reshape(1, -1)  # type: ignore[no-any-return]
-    matrix: Matrix = np.stack(rows)
-    if options.dimensions is not None:
-        matrix = np.ascontiguousarray(matrix[:, : options.dimensions])
+    """Gather the rows of a request into a matrix, and cut it to the dimensions asked for."""
+    matrix: Matrix = rows[0].reshape(1, -1) if len(rows) == 1 else np.stack(rows)
+    if options.dimensions is None:
+        return matrix
+    matrix = np.ascontiguousarray(matrix[:, : options.dimensions])
     if options.normalize:
         matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), TINY)
     return matrix

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from app.batching import Outcome
+from app.histogram import DeferredHistogram
 from app.vectorizers.base import ModelInfo
+
+Observe = Callable[[float], None]
 
 log = structlog.get_logger(__name__)
 
@@ -33,19 +36,16 @@ class Metrics:
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
         self._requests = Counter("convoy_requests", "HTTP requests answered.", ["route", "status"], registry=registry)
-        self._request_seconds = Histogram(
-            "convoy_request_seconds", "Time from a request's first byte to its answer.", ["route"],
-            buckets=SECONDS, registry=registry,
-        )  # fmt: skip
+        self._request_seconds = DeferredHistogram(
+            "convoy_request_seconds", "Time from a request's first byte to its answer.", SECONDS, registry, "route"
+        )
         self._items = Counter("convoy_items", "Inputs, by how they ended.", ["outcome"], registry=registry)
         self._truncated = Counter("convoy_truncated_inputs", "Inputs cut to the model's maximum.", registry=registry)
         self._tokenize_seconds = self._seconds("convoy_tokenize_seconds", "Time a request spent being tokenized.")
         self._wait_seconds = self._seconds("convoy_wait_seconds", "Time from a request's tokenization to its dispatch.")
         self._batch_seconds = self._seconds("convoy_batch_seconds", "Time a worker was busy with one batch.")
-        self._batch_items = Histogram(
-            "convoy_batch_items", "Inputs in a batch.", buckets=POWERS_OF_TWO, registry=registry
-        )
-        self._batch_tokens = Histogram("convoy_batch_tokens", "Tokens in a batch.", buckets=TOKENS, registry=registry)
+        self._batch_items = DeferredHistogram("convoy_batch_items", "Inputs in a batch.", POWERS_OF_TWO, registry)
+        self._batch_tokens = DeferredHistogram("convoy_batch_tokens", "Tokens in a batch.", TOKENS, registry)
         self._splits = Counter("convoy_batch_splits", "Failed batches run again as two halves.", registry=registry)
         self._item_failures = Counter(
             "convoy_item_failures", "Inputs that failed alone on the device.", registry=registry
@@ -61,10 +61,10 @@ class Metrics:
         self._model = Info("convoy_model", "What is served.", registry=registry)
         self._model.info({"name": "", "device": "", "dtype": ""})
         self._by_outcome = {outcome: self._items.labels(outcome) for outcome in OUTCOMES}
-        self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._by_route: dict[tuple[str, int], tuple[Counter, Observe]] = {}
 
-    def _seconds(self, name: str, help_text: str) -> Histogram:
-        return Histogram(name, help_text, buckets=SECONDS, registry=self.registry)
+    def _seconds(self, name: str, help_text: str) -> DeferredHistogram:
+        return DeferredHistogram(name, help_text, SECONDS, self.registry)
 
     def text(self) -> bytes:
         """All series in Prometheus' text format."""
@@ -91,19 +91,19 @@ class Metrics:
     # --- of requests ------------------------------------------------------------------------------------------------
 
     def request_ended(self, route: str, status: int, seconds: float) -> None:
-        count, duration = self._route(route, status)
+        count, observe = self._route(route, status)
         count.inc()
-        duration.observe(seconds)
+        observe(seconds)
 
     def tokenized(self, seconds: float, truncated: int) -> None:
         self._tokenize_seconds.observe(seconds)
         if truncated:
             self._truncated.inc(truncated)
 
-    def _route(self, route: str, status: int) -> tuple[Counter, Histogram]:
+    def _route(self, route: str, status: int) -> tuple[Counter, Observe]:
         series = self._by_route.get((route, status))
         if series is None:
-            series = self._requests.labels(route, str(status)), self._request_seconds.labels(route)
+            series = self._requests.labels(route, str(status)), self._request_seconds.child(route)
             self._by_route[route, status] = series
         return series
 

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from app.batching import Batcher, NoFacts
-from app.embedder import prepare
+from app.embedder import prepare, run
 from app.vectorizers.base import TextInput
 from app.vectorizers.fake import FakeLaw, FakeVectorizer
 from app.worker import Worker
@@ -37,7 +37,7 @@ class Stage:
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         async with Worker("worker") as worker, Worker("tokenizer") as tokenizer:
             batcher: Batcher[Any, Any] = Batcher(
-                [partial(worker.call, partial(self.vectorizer, normalize=False))],
+                [partial(worker.call, run, self.vectorizer)],
                 facts=NoFacts(),
                 max_batch_items=512,
                 max_batch_tokens=262_144,

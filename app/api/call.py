@@ -6,7 +6,6 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from starlette.types import Receive, Scope, Send
 
@@ -14,8 +13,6 @@ from app.api.errors import BodyTooLarge, UnsupportedMediaType
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 """What a client's own X-Request-Id may look like; any other is replaced."""
-WATCH_AFTER_S = 0.01
-"""A call that takes longer is watched for a client that leaves; a shorter one is not worth the task."""
 LINGER_S = 1.0
 """How long a refused body is read on and thrown away, so that the client gets to read the refusal."""
 
@@ -96,10 +93,6 @@ class Call:
         """Seconds since the request began."""
         return time.perf_counter() - self.started
 
-    def watched(self) -> "Watch":
-        """A context in which the current task is ended with ClientLeft if the client leaves."""
-        return Watch(self)
-
     async def linger(self) -> None:
         """Read on for a moment and throw away what comes, so that closing does not reset the connection unread."""
         try:
@@ -108,41 +101,6 @@ class Call:
                     pass
         except TimeoutError:
             return
-
-
-class Watch:
-    """Listens for the client to leave, and then cancels the task that works for it."""
-
-    __slots__ = ("_call", "_client_left", "_listener", "_task", "_timer")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._client_left = False
-        self._listener: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        if self._listener is not None:
-            self._listener.cancel()
-        if self._client_left and self._task is not None:
-            self._task.uncancel()
-            raise ClientLeft from error
-
-    def _begin(self) -> None:
-        self._listener = asyncio.create_task(self._listen())
-
-    async def _listen(self) -> None:
-        while (await self._call.receive())["type"] != "http.disconnect":
-            pass
-        self._client_left = True
-        if self._task is not None:
-            self._task.cancel()
 
 
 class Reply:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 from app.api.call import Call, Reply
 from app.api.encoders import as_base64_json, as_json, as_octets
 from app.api.routes import Route
+from app.api.watch import Watchman
 from app.embedder import Content, Embedder, Embeddings, EmbedOptions
 from app.errors import InvalidInput
 
@@ -105,7 +106,7 @@ class EmbedRequest(BaseModel):
         inputs = self.inputs
         if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)):
             return [inputs]  # type: ignore[list-item]  # its first element is an int: one list of ids
-        return inputs  # type: ignore[return-value]  # a list of texts, or of lists of ids
+        return inputs  # a list of texts, or of lists of ids
 
     def options(self) -> EmbedOptions:
         return EmbedOptions(
@@ -153,12 +154,14 @@ def embed_route(
 ) -> Route:
     """The route `POST /embed`; `embedder` raises NotReady while there is none, `report` is told of each answer."""
 
+    watchman = Watchman()
+
     async def embed(call: Call) -> Reply:
         body = await call.read_json_body(max_body_bytes)
         request = parse(body)
         parsed_s = call.elapsed_s
         try:
-            with call.watched():
+            with watchman.over(call):
                 answer = await embedder().embed(request.contents(), request.options())
         except InvalidInput as error:
             raise named(error, request) from error

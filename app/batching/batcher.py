@@ -127,7 +127,7 @@ class Batcher(Generic[Q, R]):
 
     @property
     def predicted_wait_s(self) -> float:
-        """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 before the first batch."""
+        """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 where there is none."""
         return self._queue.tokens / self._tokens_per_s if self._tokens_per_s else 0.0
 
     async def submit(self, items: Sequence[Q], sizes: Sequence[int], *, deadline: float | None = None) -> Answer[R]:

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -16,16 +15,14 @@ class Rows(Protocol[R_co]):
     def __iter__(self) -> Iterator[R_co]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """An item made ready for a worker, and its size in tokens."""
 
     payload: Any
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[R]):
+class Answer(NamedTuple, Generic[R]):
     """The rows of one request, in the order of its items, and where their time went.
 
     `prepare_s`, `queue_s` and `run_s` share out the time from submission to the last row: `run_s` is the time in

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,20 @@ Matrix = npt.NDArray[np.float32]
 """Rows of vectors, shape (n, dimension)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextInput:
+class TextInput(NamedTuple):
     """One input as a request brings it.
 
     `content` is a text, or token ids of the model's own vocabulary with the special tokens it wants. A text is
     prefixed with `prompt`; ids are decoded first where there is a prompt. What exceeds the model's maximum is cut
-    from the right, or from the left; where `truncate` is off, the embedder refuses what had to be cut.
+    from the right, or from the left; where `truncate` is off, the embedder refuses what had to be cut. `normalize`
+    scales the vector to unit length.
     """
 
     content: str | list[int]
     prompt: str = ""
     cut_left: bool = False
     truncate: bool = True
+    normalize: bool = True
 
 
 class Encoding(Protocol):

@@ -7,7 +7,7 @@ is in the log and in `/info`.
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -56,8 +56,7 @@ class FakeLaw(BaseModel):
             ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class FakeEncoding:
+class FakeEncoding(NamedTuple):
     """The words that fit, joined again, and how many tokens they stand for."""
 
     text: str

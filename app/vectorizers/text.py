@@ -3,9 +3,8 @@
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,8 +38,7 @@ CHECK_COSINE = 0.99999
 CHECK_COSINE_HALF = 0.995
 
 
-@dataclass(frozen=True, slots=True)
-class TokenIds:
+class TokenIds(NamedTuple):
     """One input as the model reads it: its token ids, how many were cut off, how many belong to the prompt.
 
     `prompt_tokens` counts only where the model leaves the prompt out when it pools.
