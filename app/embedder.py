@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.batching import Batcher, Prepared
+from app.batching import Answer, Batcher, Prepared
 from app.errors import ConvoyError, EmptyInput, InvalidInput, TokenizerFailed
 from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput, Vectorizer
 
@@ -28,20 +28,12 @@ class EmbedOptions(NamedTuple):
 
 
 class Embeddings(NamedTuple):
-    """The answer to one request: float32 rows (n, dimension) in the order of its inputs, and where the time went.
-
-    `tokenize_s`, `queue_s` and `forward_s` are parts of the request's own wall time, one after another.
-    """
+    """The answer to one request: float32 rows (n, dimension) in the order of its inputs, how many of these were cut,
+    and the way they went: batches, tokens, and where the time went."""
 
     rows: Matrix
-    tokens: int
     truncated: int
-    tokenize_s: float
-    queue_s: float
-    forward_s: float
-    batches: int
-    batch_items: int
-    batch_tokens: int
+    way: Answer[Any]
 
 
 class Ready(NamedTuple):
@@ -81,17 +73,8 @@ class Embedder:
         truncate = self._truncate if options.truncate is None else options.truncate
         inputs = [TextInput(content, prompt, options.cut_left, truncate, options.normalize) for content in contents]
         answer = await self._batcher.submit(inputs, [len(content) for content in contents], deadline=deadline)
-        return Embeddings(
-            finish(answer.rows, options),
-            answer.tokens,
-            sum([one.encoding.n_cut > 0 for one in answer.payloads]),
-            answer.prepare_s,
-            answer.queue_s,
-            answer.run_s,
-            answer.batches,
-            answer.batch_items,
-            answer.batch_tokens,
-        )
+        truncated = sum([one.encoding.n_cut > 0 for one in answer.payloads])
+        return Embeddings(finish(answer.rows, options), truncated, answer)
 
     def _check(self, contents: Sequence[Content], options: EmbedOptions) -> None:
         """Refuse before any work what cannot be served."""

@@ -49,7 +49,7 @@ def build(settings: Settings) -> tuple[Edge, Service]:
     )
 
     def report(answer: Embeddings) -> None:
-        metrics.tokenized(answer.tokenize_s, answer.truncated)
+        metrics.tokenized(answer.way.prepare_s, answer.truncated)
 
     routes = [
         embed_route(service.embedder, max_body_bytes=settings.max_body_bytes, report=report),

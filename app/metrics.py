@@ -9,7 +9,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from app.batching import Outcome
-from app.histogram import DeferredHistogram
+from app.series import DeferredHistogram, PlainCounter
 from app.vectorizers.base import ModelInfo
 
 Observe = Callable[[float], None]
@@ -35,11 +35,13 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        self._requests = Counter("convoy_requests", "HTTP requests answered.", ["route", "status"], registry=registry)
+        self._requests = PlainCounter("convoy_requests", "HTTP requests answered.", ["route", "status"], registry)
         self._request_seconds = DeferredHistogram(
             "convoy_request_seconds", "Time from a request's first byte to its answer.", SECONDS, registry, "route"
         )
-        self._items = Counter("convoy_items", "Inputs, by how they ended.", ["outcome"], registry=registry)
+        self._items = PlainCounter("convoy_items", "Inputs, by how they ended.", ["outcome"], registry)
+        for outcome in OUTCOMES:
+            self._items.expect(outcome)
         self._truncated = Counter("convoy_truncated_inputs", "Inputs cut to the model's maximum.", registry=registry)
         self._tokenize_seconds = self._seconds("convoy_tokenize_seconds", "Time a request spent being tokenized.")
         self._wait_seconds = self._seconds("convoy_wait_seconds", "Time from a request's tokenization to its dispatch.")
@@ -60,8 +62,7 @@ class Metrics:
         self._info.info({"version": version})
         self._model = Info("convoy_model", "What is served.", registry=registry)
         self._model.info({"name": "", "device": "", "dtype": ""})
-        self._by_outcome = {outcome: self._items.labels(outcome) for outcome in OUTCOMES}
-        self._by_route: dict[tuple[str, int], tuple[Counter, Observe]] = {}
+        self._by_route: dict[tuple[str, int], tuple[tuple[str, str], Observe]] = {}
 
     def _seconds(self, name: str, help_text: str) -> DeferredHistogram:
         return DeferredHistogram(name, help_text, SECONDS, self.registry)
@@ -91,8 +92,8 @@ class Metrics:
     # --- of requests ------------------------------------------------------------------------------------------------
 
     def request_ended(self, route: str, status: int, seconds: float) -> None:
-        count, observe = self._route(route, status)
-        count.inc()
+        labels, observe = self._route(route, status)
+        self._requests.counts[labels] += 1
         observe(seconds)
 
     def tokenized(self, seconds: float, truncated: int) -> None:
@@ -100,17 +101,18 @@ class Metrics:
         if truncated:
             self._truncated.inc(truncated)
 
-    def _route(self, route: str, status: int) -> tuple[Counter, Observe]:
+    def _route(self, route: str, status: int) -> tuple[tuple[str, str], Observe]:
         series = self._by_route.get((route, status))
         if series is None:
-            series = self._requests.labels(route, str(status)), self._request_seconds.child(route)
+            series = (route, str(status)), self._request_seconds.child(route)
+            self._requests.expect(*series[0])
             self._by_route[route, status] = series
         return series
 
     # --- batching.Facts ---------------------------------------------------------------------------------------------
 
     def items_ended(self, outcome: Outcome, items: int) -> None:
-        self._by_outcome[outcome].inc(items)
+        self._items.counts[(outcome,)] += items
 
     def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None:
         self._batch_items.observe(items)

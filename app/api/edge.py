@@ -59,7 +59,10 @@ class Edge:
             if route is None:
                 status = await self._through_fastapi(call, send)
             else:
-                status = await self._answer(route, call, send)
+                self._check_method(route, call.scope["method"])
+                reply = await route.endpoint(call)
+                await reply.send(call, send)
+                status = reply.status
         except ClientLeft:
             status = CLIENT_LEFT
         except Exception as error:
@@ -71,13 +74,10 @@ class Edge:
         if self._expected is not None and not hmac.compare_digest(call.authorization, self._expected):
             raise Unauthorized("This service needs its API key: send the header Authorization: Bearer <key>.")
 
-    async def _answer(self, route: Route, call: Call, send: Send) -> int:
-        method = call.scope["method"]
+    @staticmethod
+    def _check_method(route: Route, method: str) -> None:
         if method != route.method and not (method == "HEAD" and route.method == "GET"):
             raise MethodNotAllowed(method, route.path, route.allowed)
-        reply = await route.endpoint(call)
-        await reply.send(call, send)
-        return reply.status
 
     async def _through_fastapi(self, call: Call, send: Send) -> int:
         status = 500

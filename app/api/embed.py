@@ -1,12 +1,12 @@
 """`POST /embed`: the native protocol, wire-compatible with text-embeddings-inference's route of that name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from app.api.call import Call, Reply
-from app.api.encoders import as_base64_json, as_json, as_octets
+from app.api.encoders import AT_ONCE_FLOATS, as_base64_json, as_json, as_json_in_turns, as_octets
 from app.api.routes import Route
 from app.api.watch import Watchman
 from app.embedder import Content, Embedder, Embeddings, EmbedOptions
@@ -99,16 +99,16 @@ class EmbedRequest(BaseModel):
     def field(self) -> str:
         return "inputs" if "inputs" in self.model_fields_set else "text"
 
-    def contents(self) -> list[Content]:
+    def contents(self) -> Sequence[Content]:
         """The inputs as a list, one element for each row of the answer."""
-        if self.field == "text":
-            return [self.text]
-        inputs = self.inputs
+        inputs = self.inputs if "inputs" in self.model_fields_set else self.text
         if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)):
-            return [inputs]  # type: ignore[list-item]  # its first element is an int: one list of ids
-        return inputs  # a list of texts, or of lists of ids
+            return [inputs]
+        return inputs  # type: ignore[return-value]  # a list of texts, or of lists of ids
 
     def options(self) -> EmbedOptions:
+        if len(self.model_fields_set) == 1:
+            return EmbedOptions()
         return EmbedOptions(
             normalize=self.normalize is not False,
             truncate=self.truncate,
@@ -166,7 +166,15 @@ def embed_route(
         except InvalidInput as error:
             raise named(error, request) from error
         report(answer)
-        return await reply_with(call, answer, request, parsed_s)
+        if OCTETS in call.accept:
+            content_type, encoded = OCTETS, as_octets(answer.rows)
+        elif request.encoding_format == "base64":
+            content_type, encoded = JSON, as_base64_json(answer.rows)
+        elif answer.rows.size <= AT_ONCE_FLOATS:
+            content_type, encoded = JSON, as_json(answer.rows)
+        else:
+            content_type, encoded = JSON, await as_json_in_turns(answer.rows)
+        return Reply(200, encoded, content_type, headers_for(call, answer, content_type, parsed_s))
 
     return Route(
         path="/embed",
@@ -206,36 +214,30 @@ def named(error: InvalidInput, request: EmbedRequest) -> InvalidInput:
     return type(error)(f"{where} {error}.")
 
 
-async def reply_with(call: Call, answer: Embeddings, request: EmbedRequest, parsed_s: float) -> Reply:
-    """Encode the rows as asked, and say where the time went."""
-    headers = []
-    if OCTETS in call.accept:
-        content_type, body = OCTETS, as_octets(answer.rows)
-        headers.append((b"x-embedding-shape", b"%d,%d" % answer.rows.shape))
-        headers.append((b"x-embedding-dtype", b"<f4"))
-    elif request.encoding_format == "base64":
-        content_type, body = JSON, as_base64_json(answer.rows)
-    else:
-        content_type, body = JSON, await as_json(answer.rows)
+def headers_for(call: Call, answer: Embeddings, content_type: bytes, parsed_s: float) -> list[tuple[bytes, bytes]]:
+    """Where the time went, how many inputs were cut, and how to read a raw matrix."""
+    headers = [(b"server-timing", server_timing(answer, parsed_s, call.elapsed_s))]
     if answer.truncated:
         headers.append((b"x-truncated-inputs", b"%d" % answer.truncated))
-    headers.append((b"server-timing", server_timing(answer, parsed_s, call.elapsed_s)))
-    return Reply(200, body, content_type, headers)
+    if content_type is OCTETS:
+        headers.append((b"x-embedding-shape", b"%d,%d" % answer.rows.shape))
+        headers.append((b"x-embedding-dtype", b"<f4"))
+    return headers
 
 
 def server_timing(answer: Embeddings, parsed_s: float, total_s: float) -> bytes:
     """The bill of a request (W3C Server Timing): `parse`, `tokenize`, `queue`, `forward` and `respond` are segments of
     its wall time, one after another, and add up to `total`; milliseconds."""
-    respond_s = total_s - parsed_s - answer.tokenize_s - answer.queue_s - answer.forward_s
-    batches = b" batches=%d" % answer.batches if answer.batches > 1 else b""
+    way = answer.way
+    respond_s = total_s - parsed_s - way.prepare_s - way.queue_s - way.run_s
     return BILL % (
         parsed_s * 1e3,
-        answer.tokenize_s * 1e3,
-        answer.queue_s * 1e3,
-        answer.forward_s * 1e3,
+        way.prepare_s * 1e3,
+        way.queue_s * 1e3,
+        way.run_s * 1e3,
         respond_s * 1e3,
         total_s * 1e3,
-        answer.batch_items,
-        answer.batch_tokens,
-        batches,
+        way.batch_items,
+        way.batch_tokens,
+        b" batches=%d" % way.batches if way.batches > 1 else b"",
     )

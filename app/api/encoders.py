@@ -11,14 +11,17 @@ AT_ONCE_FLOATS = 64_000
 """Encoding this many floats holds the event loop for about a millisecond; more are encoded in turns."""
 
 
-async def as_json(rows: Matrix) -> bytes:
+def as_json(rows: Matrix) -> bytes:
     """`[[0.1,…],…]`, each float32 in its shortest exact form."""
+    return orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+async def as_json_in_turns(rows: Matrix) -> bytes:
+    """The same for many rows, letting others have the event loop in between."""
     step = max(1, AT_ONCE_FLOATS // rows.shape[1])
-    if len(rows) <= step:
-        return orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
     parts = []
     for start in range(0, len(rows), step):
-        parts.append(orjson.dumps(rows[start : start + step], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1])
+        parts.append(as_json(rows[start : start + step])[1:-1])
         await asyncio.sleep(0)
     return b"[" + b",".join(parts) + b"]"
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from app.batching.deadlines import Deadlines
 from app.batching.facts import Facts, Outcome
 from app.batching.queue import TicketQueue
 from app.batching.ticket import Answer, Batch, Prepared, R, Rows, Ticket
@@ -84,6 +85,7 @@ class Batcher(Generic[Q, R]):
         self._free = list(workers)
         self._workers_left = len(workers)
         self._open: set[Ticket[R]] = set()
+        self._deadlines: Deadlines[Ticket[R]] = Deadlines(self._expire)
         self._unprepared = TicketQueue()
         self._queue = TicketQueue()
         self._arrival = asyncio.Event()
@@ -141,10 +143,9 @@ class Batcher(Generic[Q, R]):
         DeadlineExceeded; BackendFailed where one of the items failed; what `prepare` refused one of them with.
         """
         self._admit(len(items))
-        loop = asyncio.get_running_loop()
-        ticket: Ticket[R] = Ticket(items, sizes, loop.create_future(), self._clock())
+        ticket: Ticket[R] = Ticket(items, sizes, asyncio.get_running_loop().create_future(), self._clock())
         self._enqueue(ticket)
-        timer = loop.call_at(deadline, self._expire, ticket) if deadline is not None else None
+        slot = self._deadlines.add(ticket, deadline) if deadline is not None else None
         outcome: Outcome = "failed"
         try:
             answer = await ticket.future
@@ -157,8 +158,8 @@ class Batcher(Generic[Q, R]):
             outcome = "expired"
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            if slot is not None:
+                self._deadlines.remove(ticket, slot)
             self._close(ticket)
             self._facts.items_ended(outcome, len(items))
 
