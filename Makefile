@@ -1,0 +1,57 @@
+# Convoy: `make serve` runs it, `make test` tests it, `make check` reads it. Nothing else needs to be set up.
+
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
+
+.PHONY: serve test check format loadtest bench-edge bench-batching clean
+
+serve: $(VENV)/.runtime ## serve the bundled model; HOST= and PORT= override, ARGS= adds flags
+	$(BIN)/python -m app serve --host $(HOST) --port $(PORT) $(ARGS)
+
+test: $(VENV)/.dev ## all tests, with the real model in a real server process
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+format: $(VENV)/.dev ## put the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+loadtest: $(VENV)/.loadtest ## locust's web UI against a running service
+	$(BIN)/locust -f loadtest/locustfile.py --host http://$(HOST):$(PORT)
+
+bench-edge: $(VENV)/.dev ## what the HTTP edge costs (needs wrk)
+	$(BIN)/python -m benchmarks.edge $(ARGS)
+
+bench-batching: $(VENV)/.dev ## batching against no batching (needs wrk)
+	$(BIN)/python -m benchmarks.batching $(ARGS)
+
+clean: ## forget the virtual environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Convoy needs Python 3.11 or newer; $$($(PYTHON) --version) is not. Name another: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what Convoy needs into $(VENV); this takes a few minutes once."
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what Convoy and its tests need into $(VENV); this takes a few minutes once."
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.loadtest: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[loadtest]'
+	@touch $@
