@@ -3,9 +3,12 @@
 import asyncio
 import base64
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
-from app.vectorizers.base import Matrix
+Matrix = npt.NDArray[np.float32]
+"""Vectors, shape (n, dimension)."""
 
 AT_ONCE_FLOATS = 64_000
 """Encoding this many floats holds the event loop for about a millisecond; more are encoded in turns."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -100,7 +100,7 @@ class Batcher(Generic[Q, R]):
 
     async def __aenter__(self) -> Self:
         for loop in (self._run(), self._prepare_arrivals()):
-            self._own(asyncio.create_task(loop)).add_done_callback(self._loop_ended)
+            self._own(loop)
         return self
 
     async def __aexit__(
@@ -110,7 +110,7 @@ class Batcher(Generic[Q, R]):
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def alive(self) -> bool:
@@ -272,7 +272,7 @@ class Batcher(Generic[Q, R]):
         self.waiting_items -= batch.items
         for ticket, _ in batch.owners:
             ticket.undispatched -= 1
-        self._own(asyncio.create_task(self._carry(self._free.pop(), batch)))
+        self._own(self._carry(self._free.pop(), batch))
 
     async def _carry(self, worker: Run[R], batch: Batch) -> None:
         """Take one batch to a worker and back, then free the worker, or let it go if it has died."""
@@ -356,7 +356,9 @@ class Batcher(Generic[Q, R]):
         if self._workers_left == 0:
             self._stop(NotReady("The model's last worker has died; this replica must be restarted."))
 
-    def _loop_ended(self, task: "asyncio.Task[None]") -> None:
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        """None of the batcher's tasks may die silently: a defect in one ends all that wait, and says so."""
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._facts.batcher_stopped(error)
             self._stop(NotReady("The batcher has stopped; this replica must be restarted."))
@@ -368,7 +370,7 @@ class Batcher(Generic[Q, R]):
         for ticket in list(self._open):
             self._end(ticket, error)
 
-    def _own(self, task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        task.add_done_callback(self._task_ended)

@@ -1,0 +1,80 @@
+"""A device of the tests' own: it takes virtual time, does as it is told, and remembers what reached it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.batching import Batcher, Outcome
+from tests.virtual_clock import now
+
+
+class Device:
+    """One worker for a Batcher: `base_s + item_s·items` a batch; `fault` may raise for a batch."""
+
+    def __init__(
+        self, base_s: float = 0.1, item_s: float = 0.0, fault: Callable[[list[Any]], None] | None = None
+    ) -> None:
+        self.base_s = base_s
+        self.item_s = item_s
+        self.fault = fault
+        self.batches: list[list[Any]] = []
+
+    async def __call__(self, payloads: list[Any]) -> list[Any]:
+        self.batches.append(list(payloads))
+        await asyncio.sleep(self.base_s + self.item_s * len(payloads))
+        if self.fault is not None:
+            self.fault(payloads)
+        return [("row", payload) for payload in payloads]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(batch) for batch in self.batches]
+
+
+class Tally:
+    """Keeps every fact that a batcher reports."""
+
+    def __init__(self) -> None:
+        self.ended: dict[Outcome, int] = {"answered": 0, "shed": 0, "expired": 0, "abandoned": 0, "failed": 0}
+        self.waits_s: list[float] = []
+        self.splits = 0
+        self.budgets: list[int] = []
+        self.lost: list[int] = []
+        self.failures: list[Exception] = []
+        self.stopped: list[BaseException] = []
+
+    def items_ended(self, outcome: Outcome, items: int) -> None:
+        self.ended[outcome] += items
+
+    def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None:
+        self.waits_s.extend(waits_s)
+
+    def batch_finished(self, seconds: float) -> None:
+        assert seconds >= 0
+
+    def batch_split(self, error: Exception) -> None:
+        self.splits += 1
+
+    def budget_lowered(self, max_batch_tokens: int) -> None:
+        self.budgets.append(max_batch_tokens)
+
+    def worker_lost(self, error: Exception, workers_left: int) -> None:
+        self.lost.append(workers_left)
+
+    def item_failed(self, error: Exception) -> None:
+        self.failures.append(error)
+
+    def batcher_stopped(self, error: BaseException) -> None:
+        self.stopped.append(error)
+
+
+def batcher_over(*devices: Any, facts: Tally | None = None, **options: Any) -> Batcher[Any, Any]:
+    """A batcher over these devices, on the running loop's clock."""
+    defaults: dict[str, Any] = {"max_batch_items": 8, "max_batch_tokens": 1000, "max_queue_items": 100, "clock": now}
+    return Batcher(list(devices), facts=facts or Tally(), **{**defaults, **options})
+
+
+async def submit(batcher: Batcher[Any, Any], *items: Any, size: int = 1, **options: Any) -> list[Any]:
+    """Submit items of one size; returns what the rows say they were made from."""
+    answer = await batcher.submit(items, [size] * len(items), **options)
+    return [payload for _, payload in answer.rows]
