@@ -183,7 +183,7 @@ class TextVectorizer:
         """Refuse to serve vectors that differ from sentence-transformers' own."""
         texts = list(CHECK_TEXTS)
         expected = self._reference.encode(
-            texts, prompt="", convert_to_numpy=True, normalize_embeddings=True, show_progress_bar=False
+            texts, convert_to_numpy=True, normalize_embeddings=True, show_progress_bar=False
         )
         cosines = (self(texts, normalize=True) * expected.astype(np.float32)).sum(axis=1)
         least = CHECK_COSINE if self._dtype == torch.float32 else CHECK_COSINE_HALF

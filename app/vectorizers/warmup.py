@@ -26,22 +26,29 @@ class Budget:
     steps: Sequence[WarmupStep]
 
 
-def sweep(run: Callable[[int, int], None], *, text_tokens: int, max_items: int, time_limit_s: float) -> Budget:
+def sweep(
+    run: Callable[[int, int], None],
+    *,
+    text_tokens: int,
+    max_items: int,
+    time_limit_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Budget:
     """Measure forwards of doubling size until throughput stops rising, memory or `time_limit_s` runs out.
 
     `run(items, tokens_each)` runs one forward and returns when it is done; MemoryError ends the sweep.
     """
     steps: list[WarmupStep] = []
-    started = time.perf_counter()
+    started = clock()
     tokens = min(FIRST_TOKENS, text_tokens)
     while tokens <= min(LAST_TOKENS, max_items * text_tokens):
         items, each = max(1, tokens // text_tokens), min(tokens, text_tokens)
         try:
-            seconds = _best_of(run, items, each)
+            seconds = _best_of(run, items, each, clock)
         except MemoryError:
             break
         steps.append(WarmupStep(items * each, items, seconds))
-        spent = time.perf_counter() - started
+        spent = clock() - started
         if _past_the_knee(steps) or spent + 2 * (ROUNDS + 1) * seconds > time_limit_s:
             break
         tokens *= 2
@@ -49,13 +56,13 @@ def sweep(run: Callable[[int, int], None], *, text_tokens: int, max_items: int, 
     return Budget(smallest_near_peak(steps), base_s, token_s, steps)
 
 
-def _best_of(run: Callable[[int, int], None], items: int, each: int) -> float:
+def _best_of(run: Callable[[int, int], None], items: int, each: int, clock: Callable[[], float]) -> float:
     run(items, each)  # the first of a shape pays for allocations
     times = []
     for _ in range(ROUNDS):
-        started = time.perf_counter()
+        started = clock()
         run(items, each)
-        times.append(time.perf_counter() - started)
+        times.append(clock() - started)
     return min(times)
 
 

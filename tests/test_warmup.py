@@ -1,0 +1,59 @@
+"""Finding the token budget, on a device of known law."""
+
+import pytest
+
+from app.vectorizers import warmup
+from app.vectorizers.base import WarmupStep
+
+
+class Clock:
+    """A clock that only the simulated device moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_sweep_finds_the_law_and_the_smallest_budget_near_the_peak() -> None:
+    clock = Clock()
+
+    def run(items: int, each: int) -> None:
+        clock.now += 0.002 + 0.00001 * items * each
+
+    budget = warmup.sweep(run, text_tokens=32, max_items=10_000, time_limit_s=100, clock=clock)
+    assert budget.base_s == pytest.approx(0.002, rel=0.01)
+    assert budget.token_s == pytest.approx(0.00001, rel=0.01)
+    assert budget.max_batch_tokens == 4096  # 19·base/slope = 3,800 tokens reach 95% of an affine law's peak
+
+
+def test_the_sweep_keeps_to_its_time_and_to_the_most_items_of_a_batch() -> None:
+    clock = Clock()
+
+    def run(items: int, each: int) -> None:
+        assert items <= 64
+        clock.now += 0.01 * items
+
+    budget = warmup.sweep(run, text_tokens=32, max_items=64, time_limit_s=4, clock=clock)
+    assert clock.now <= 4
+    assert budget.steps
+
+
+def test_memory_ends_the_sweep_and_keeps_what_was_measured() -> None:
+    clock = Clock()
+
+    def run(items: int, each: int) -> None:
+        if items > 8:
+            raise MemoryError
+        clock.now += 0.001 + 0.0001 * items
+
+    budget = warmup.sweep(run, text_tokens=32, max_items=1000, time_limit_s=100, clock=clock)
+    assert budget.steps[-1].items == 8
+
+
+def test_a_flat_throughput_takes_the_smallest_batch() -> None:
+    steps = [WarmupStep(tokens, tokens // 32, tokens * 0.001) for tokens in (32, 64, 128)]
+    assert warmup.smallest_near_peak(steps) == 32
+    base_s, token_s = warmup.fit(steps)
+    assert base_s == pytest.approx(0, abs=1e-9)
+    assert token_s == pytest.approx(0.001)
