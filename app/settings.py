@@ -91,6 +91,14 @@ class Settings(BaseSettings):
         """Kubernetes sets CONVOY_PORT=tcp://… for a Service called convoy; that is no port of ours."""
         return 8000 if isinstance(value, str) and value.startswith("tcp://") else value
 
+    @field_validator("api_key", mode="after")
+    @classmethod
+    def _not_empty(cls, key: SecretStr | None) -> SecretStr | None:
+        """An empty key is a variable that was not set; serving without one unasked would be worse than not starting."""
+        if key is not None and not key.get_secret_value().strip():
+            raise ValueError("is empty; leave it out to serve without a key")
+        return key
+
     @model_validator(mode="after")
     def _combinations(self) -> Self:
         if self.api_key is not None and self.api_key_file is not None:
@@ -149,4 +157,5 @@ def _sentence(problem: Any) -> str:
     if not problem["loc"]:
         return message
     flag = "--" + str(problem["loc"][0]).replace("_", "-")
-    return f"{flag} {problem['input']!r}: {message}."
+    value = "" if flag == "--api-key" else f" {problem['input']!r}"
+    return f"{flag}{value}: {message}."

@@ -1,0 +1,136 @@
+"""The embedder, over a batcher with the simulated device."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.batching import Batcher, NoFacts
+from app.embedder import Embedder, EmbedOptions, finish, prepare, run
+from app.errors import EmptyInput, InvalidInput, TokenizerFailed
+from app.vectorizers.base import Matrix, TextInput
+from app.vectorizers.fake import FakeEncoding, FakeLaw, FakeVectorizer
+from app.worker import Worker
+
+
+class Prompted(FakeVectorizer):
+    """A simulated model with prompts, whose raw rows are three long."""
+
+    @property
+    def info(self) -> Any:
+        info = super().info
+        return type(info)(
+            **{**{name: getattr(info, name) for name in info.__slots__}, "prompts": {"query": "Q: ", "passage": ""}}
+        )
+
+    def __call__(self, inputs: Any, *, normalize: bool | None = None) -> Matrix:
+        return super().__call__(inputs, normalize=normalize) * np.float32(3)
+
+    def tokenize(self, inputs: Any) -> list[FakeEncoding]:
+        if any("UNREADABLE" in str(one.content) for one in inputs):
+            raise ValueError("cannot read this")
+        return super().tokenize(inputs)
+
+
+VECTORIZER = Prompted(
+    FakeLaw.parse("fake://?dim=8&base_ms=0&item_ms=0&max_tokens=6"), name="f", max_batch_tokens=100, max_batch_items=8
+)
+
+
+@asynccontextmanager
+async def embedder(truncate: bool = True) -> AsyncIterator[Embedder]:
+    async with Worker("w") as worker:
+        batcher: Batcher[TextInput, Any] = Batcher(
+            [partial(worker.call, run, VECTORIZER)],
+            facts=NoFacts(),
+            max_batch_items=8,
+            max_batch_tokens=100,
+            max_queue_items=100,
+            prepare=partial(worker.call, prepare, VECTORIZER),
+        )
+        async with batcher:
+            yield Embedder(VECTORIZER.info, batcher, max_inputs=5, truncate=truncate, request_timeout_ms=5000)
+
+
+def embed(*contents: Any, truncate_by_default: bool = True, **options: Any) -> Any:
+    async def main() -> Any:
+        async with embedder(truncate_by_default) as one:
+            return await one.embed(list(contents), EmbedOptions(**options))
+
+    return asyncio.run(main())
+
+
+def test_rows_come_in_order_with_unit_length_or_raw() -> None:
+    unit, raw = embed("a", "b").rows, embed("a", "b", normalize=False).rows
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(raw, 3 * unit, rtol=1e-6)
+    np.testing.assert_array_equal(embed("b").rows[0], unit[1])
+
+
+def test_dimensions_cut_and_then_scale_to_unit_length_again() -> None:
+    whole, cut = embed("a", "b").rows, embed("a", "b", dimensions=4).rows
+    assert cut.shape == (2, 4)
+    np.testing.assert_allclose(cut, whole[:, :4] / np.linalg.norm(whole[:, :4], axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(embed("a", dimensions=4, normalize=False).rows[0], 3 * whole[0, :4], rtol=1e-6)
+
+
+def test_a_prompt_is_put_before_the_text() -> None:
+    np.testing.assert_array_equal(embed("a", prompt_name="query").rows, embed("Q: a").rows)
+    np.testing.assert_array_equal(embed("a", prompt_name="passage").rows, embed("a").rows)
+
+
+def test_truncation_is_counted_and_a_request_may_say_otherwise_than_the_service() -> None:
+    long = "a b c d e f g h"
+    assert embed("a", long).truncated == 1
+    np.testing.assert_array_equal(embed(long).rows, embed("a b c d").rows)
+    np.testing.assert_array_equal(embed(long, cut_left=True).rows, embed("e f g h").rows)
+    assert embed(long, truncate=True, truncate_by_default=False).truncated == 1
+    for options in ({"truncate": False}, {"truncate_by_default": False}):
+        with pytest.raises(InvalidInput, match="has 10 tokens; the limit is 6") as refused:
+            embed("a", long, **options)
+        assert refused.value.index == 1
+
+
+@pytest.mark.parametrize(
+    ("contents", "options", "error", "says", "index"),
+    [
+        ([], {}, EmptyInput, "empty list", None),
+        (["a", ""], {}, EmptyInput, "is empty", 1),
+        ([[1], []], {}, EmptyInput, "is empty", 1),
+        (["a"] * 6, {}, InvalidInput, "holds 6 inputs; the limit is 5", None),
+        ([[1, 30_000]], {}, InvalidInput, "token id 30000", 0),
+        ([[-1]], {}, InvalidInput, "token id -1", 0),
+        (["a"], {"dimensions": 9}, InvalidInput, "is 9; the model has 8", None),
+        (["a"], {"dimensions": 0}, InvalidInput, "is 0; the model has 8", None),
+        (["a"], {"prompt_name": "nope"}, InvalidInput, "passage, query", None),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_its_place_and_limit(
+    contents: list[Any], options: dict[str, Any], error: type[InvalidInput], says: str, index: int | None
+) -> None:
+    with pytest.raises(error, match=says) as refused:
+        embed(*contents, **options)
+    assert refused.value.index == index
+
+
+def test_a_text_that_the_tokenizer_cannot_read_costs_no_neighbour_its_answer() -> None:
+    async def main() -> None:
+        async with embedder() as one:
+            texts = ["a", "UNREADABLE", "b"]
+            calls = [one.embed([text], EmbedOptions()) for text in texts]
+            good, bad, also_good = await asyncio.gather(*calls, return_exceptions=True)
+            assert isinstance(bad, TokenizerFailed)
+            assert bad.index == 0
+            assert not isinstance(good, BaseException)
+            assert not isinstance(also_good, BaseException)
+
+    asyncio.run(main())
+
+
+def test_a_row_of_zeros_stays_what_it_is() -> None:
+    zeros = np.zeros(4, dtype=np.float32)
+    assert finish([zeros, zeros], EmbedOptions(dimensions=2)).tolist() == [[0, 0], [0, 0]]

@@ -1,0 +1,376 @@
+"""The service as a process: readiness, overload, faults, people who leave, and its end. Simulated device, real port."""
+
+import asyncio
+import re
+import signal
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Serve
+from tests.server import RunningServer
+
+ANSWERED = 'convoy_items_total{outcome="answered"}'
+ABANDONED = 'convoy_items_total{outcome="abandoned"}'
+
+
+async def post(client: httpx.AsyncClient, inputs: Any) -> httpx.Response:
+    return await client.post("/embed", json={"inputs": inputs})
+
+
+def gather(server: RunningServer, *inputs: Any) -> list[httpx.Response]:
+    """Send requests all at once."""
+
+    async def main() -> list[httpx.Response]:
+        async with server.async_client() as client:
+            return await asyncio.gather(*[post(client, one) for one in inputs])
+
+    return asyncio.run(main())
+
+
+# --- before the first request ---------------------------------------------------------------------------------------
+
+
+def test_every_series_is_there_at_zero_right_after_the_start(serve: Serve) -> None:
+    text = httpx.get(serve("--model", "fake://").url + "/metrics").text
+    for series in (
+        'convoy_requests_total{route="/embed",status="200"}',
+        'convoy_requests_total{route="/embed",status="429"}',
+        'convoy_requests_total{route="/embed",status="504"}',
+        'convoy_items_total{outcome="answered"}',
+        'convoy_items_total{outcome="shed"}',
+        'convoy_items_total{outcome="expired"}',
+        'convoy_items_total{outcome="abandoned"}',
+        'convoy_items_total{outcome="failed"}',
+        "convoy_queue_items",
+        "convoy_queue_tokens",
+        "convoy_batch_items_count",
+        "convoy_batch_tokens_count",
+        "convoy_wait_seconds_count",
+        "convoy_tokenize_seconds_count",
+        'convoy_request_seconds_count{route="/embed"}',
+        "convoy_batch_splits_total",
+        "convoy_out_of_memory_total",
+        "convoy_workers_lost_total",
+        "convoy_item_failures_total",
+        "convoy_truncated_inputs_total",
+    ):
+        assert f"\n{series} 0.0\n" in text, series
+    assert "\nconvoy_ready 1.0\n" in text
+
+
+def test_info_shows_the_values_in_effect_and_no_secret(serve: Serve) -> None:
+    server = serve(
+        "--model", "fake://?dim=5", "--max-batch-items", "3", "--batching", "off", "--max-queue-items", "5000",
+        "--served-model-name", "mine", "--api-key", "s3cret", "--request-timeout-ms", "1234",
+    )  # fmt: skip
+    answer = httpx.get(server.url + "/info", headers={"authorization": "Bearer s3cret"})
+    info = answer.json()
+    assert info["model_id"] == info["model"]["name"] == "mine"
+    assert info["model"]["dimension"] == 5
+    assert info["model"]["details"]["simulated"] is True
+    settings = info["settings"]
+    assert (settings["max_batch_items"], settings["batching"], settings["max_queue_items"]) == (3, False, 5000)
+    assert settings["request_timeout_ms"] == 1234
+    assert "s3cret" not in answer.text
+    assert "this is a simulated device" in server.log()
+
+
+def test_the_port_opens_at_once_and_readiness_waits_for_the_model(serve: Serve) -> None:
+    server = serve(ready=False)  # the real model takes seconds to load
+    with server.client() as client:
+        assert client.get("/health").status_code == 200
+        early = client.get("/ready")
+        assert early.status_code == 503
+        assert early.json()["error_type"] == "Unhealthy"
+        assert int(early.headers["retry-after"]) >= 1
+        refused = client.post("/embed", json={"inputs": "a"})
+        assert refused.status_code == 503
+        assert "still loading" in refused.json()["error"]
+        assert client.get("/info").json()["state"] == "loading"
+        end = time.monotonic() + 120
+        while client.get("/ready").status_code != 200:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert client.post("/embed", json={"inputs": "a"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (["--max-inputs", "0"], 2, "--max-inputs"),
+        (["--model", "fake://?dim=none"], 1, "dim"),
+        (["--model", "/no/such/folder"], 1, "no such folder"),
+        (["--device", "cuda:7"], 1, "cuda:7"),
+    ],
+)
+def test_a_start_that_must_fail_ends_with_a_sentence_and_a_code(
+    flags: list[str], code: int, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- many at once ---------------------------------------------------------------------------------------------------
+
+
+def test_concurrent_requests_share_batches_and_without_batching_none_does(serve: Serve) -> None:
+    texts = [f"text {i}" for i in range(60)]
+    batched, single = serve("--model", "fake://?base_ms=20"), serve("--model", "fake://?base_ms=1", "--batching", "off")
+    for server, most in ((batched, 10), (single, 60)):
+        assert all(answer.status_code == 200 for answer in gather(server, *texts))
+        assert server.metric("convoy_batch_items_sum") == 60
+        assert server.metric("convoy_batch_items_count") <= most
+    assert single.metric("convoy_batch_items_count") == 60
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_every_caller_gets_its_own_row(serve: Serve, workers: str) -> None:
+    server = serve("--model", "fake://?dim=8&base_ms=2", "--workers", workers)
+    texts = [f"text {i} " + "word " * (i % 50) for i in range(500)]
+    answers = gather(server, *texts)
+    alone = serve("--model", "fake://?dim=8&base_ms=0")
+    with alone.client() as client:
+        for text, answer in list(zip(texts, answers, strict=True))[::25]:
+            assert answer.json() == client.post("/embed", json={"inputs": text}).json()
+    assert len({answer.text for answer in answers}) == 500
+
+
+def test_a_flood_beyond_the_queue_gets_answers_or_429_and_afterwards_all_is_well(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=30", "--max-queue-items", "5", "--max-inputs", "5")
+    answers = gather(server, *[["a"] * 5] * 40, *["single"] * 60)
+    statuses = {answer.status_code for answer in answers}
+    assert statuses == {200, 429}
+    for answer in answers:
+        if answer.status_code == 429:
+            assert answer.json()["error_type"] == "Overloaded"
+            assert int(answer.headers["retry-after"]) >= 1
+    with server.client() as client:
+        assert client.post("/embed", json={"inputs": ["a"] * 5}).status_code == 200
+    assert server.metric('convoy_items_total{outcome="shed"}') > 0
+    assert server.metric("convoy_queue_items") == 0
+
+
+def test_health_answers_at_once_while_long_batches_run_and_no_embed_fails(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=400")
+
+    async def main() -> tuple[list[float], list[httpx.Response]]:
+        async with server.async_client() as client:
+            embeds = [asyncio.create_task(post(client, f"text {i}")) for i in range(40)]
+            await asyncio.sleep(0.1)
+
+            async def health() -> float:
+                answer = await client.get("/health")
+                assert answer.status_code == 200
+                return answer.elapsed.total_seconds()
+
+            await asyncio.gather(*[health() for _ in range(50)])  # opens the connections
+            times = await asyncio.gather(*[health() for _ in range(50)])
+            return list(times), await asyncio.gather(*embeds)
+
+    times, embeds = asyncio.run(main())
+    assert all(answer.status_code == 200 for answer in embeds)
+    times.sort()
+    assert times[len(times) // 2] < 0.4, "health waits for the device"
+
+
+def test_lists_longer_than_a_batch_are_split_inside(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=1", "--max-batch-items", "32", "--max-inputs", "1000")
+    with server.client() as client:
+        for count in (33, 129, 1000):
+            answer = client.post("/embed", json={"inputs": [f"t {i}" for i in range(count)]})
+            assert answer.status_code == 200
+            assert len(answer.json()) == count
+            assert f"batches={-(-count // 32)}" in answer.headers["server-timing"]
+        refused = client.post("/embed", json={"inputs": ["a"] * 1001})
+        assert refused.status_code == 422
+        assert "the limit is 1000" in refused.json()["error"]
+
+
+def test_a_text_above_the_budget_holds_nobody_up(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=5&max_tokens=100", "--max-batch-tokens", "20")
+    long, short = gather(server, "word " * 5000, "hi")
+    assert (long.status_code, short.status_code) == (200, 200)
+    assert long.headers["x-truncated-inputs"] == "1"
+
+
+# --- when things go wrong -------------------------------------------------------------------------------------------
+
+
+def test_one_bad_text_among_good_ones_fails_alone(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=30&fail_on=BAD")
+    answers = gather(server, *[f"good {i}" for i in range(20)], "BAD", *[f"fine {i}" for i in range(11)])
+    assert [answer.status_code for answer in answers] == [200] * 20 + [500] + [200] * 11
+    assert gather(server, "next")[0].status_code == 200
+
+
+def test_running_out_of_memory_splits_and_lowers_the_budget_and_answers_all(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=20&oom_above=4")
+    before = server.metric("convoy_max_batch_tokens")
+    answers = gather(server, *[f"text {i}" for i in range(40)])
+    assert {answer.status_code for answer in answers} == {200}
+    assert server.metric("convoy_out_of_memory_total") >= 1
+    assert server.metric("convoy_max_batch_tokens") < before
+    assert httpx.get(server.url + "/info").json()["model"]["max_batch_tokens"] < before
+
+
+def test_a_row_that_is_not_finite_is_an_error_for_its_text_alone_and_readiness_fails_when_it_repeats(
+    serve: Serve,
+) -> None:
+    server = serve("--model", "fake://?base_ms=10&nan_on=NAN")
+    answers = gather(server, "a", "NAN", "b")
+    assert [answer.status_code for answer in answers] == [200, 500, 200]
+    assert httpx.get(server.url + "/ready").status_code == 200
+
+    broken = serve("--model", "fake://?base_ms=1&nan_on=e")  # the probe has an e in it too
+    for _ in range(3):
+        assert httpx.get(broken.url + "/ready").status_code == 200
+        assert gather(broken, "every")[0].status_code == 500
+    answer = httpx.get(broken.url + "/ready")
+    assert answer.status_code == 503
+    assert "keeps failing" in answer.json()["error"]
+    assert gather(broken, "all good")[0].status_code == 200
+    assert httpx.get(broken.url + "/ready").status_code == 200
+
+
+def test_a_dead_worker_fails_readiness_at_once_and_leaves_nobody_waiting(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=50&die_on=DIE", "--exit-on-dead-worker", "off", "--max-batch-items", "1")
+    answers = gather(server, "DIE", *[f"waiting {i}" for i in range(10)])
+    assert {answer.status_code for answer in answers} <= {200, 500, 503}
+    assert 503 in {answer.status_code for answer in answers}
+    with server.client() as client:
+        assert client.get("/ready").status_code == 503
+        assert client.get("/health").status_code == 503
+        assert client.post("/embed", json={"inputs": "a"}).status_code == 503
+        assert client.get("/metrics").status_code == 200
+    assert server.metric("convoy_workers_lost_total") == 1
+
+
+def test_a_dead_worker_ends_the_process_with_a_clear_message_by_default(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=50&die_on=DIE", "--max-batch-items", "1")
+    answers = gather(server, "DIE", "waiting", "too")
+    assert all(answer.status_code in (200, 500, 503) for answer in answers)
+    assert server.process.wait(20) == 1
+    assert "the service cannot go on" in server.log()
+
+
+def test_one_dead_worker_of_three_leaves_the_service_standing(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=20&die_on=DIE", "--workers", "3", "--max-batch-items", "1")
+    answers = gather(server, "DIE", *[f"text {i}" for i in range(10)])
+    assert [answer.status_code for answer in answers] == [500] + [200] * 10
+    assert httpx.get(server.url + "/ready").status_code == 200
+
+
+def test_a_request_that_takes_too_long_is_answered_with_504_on_time(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=3000", "--request-timeout-ms", "300")
+    (answer,) = gather(server, "a")
+    assert answer.status_code == 504
+    assert answer.json()["error_type"] == "Timeout"
+    assert answer.elapsed.total_seconds() < 2.5
+    assert server.metric('convoy_items_total{outcome="expired"}') == 1
+
+
+# --- people who leave -----------------------------------------------------------------------------------------------
+
+
+def test_the_work_of_clients_that_leave_never_reaches_the_device(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=1000", "--max-batch-items", "4")
+
+    async def leave() -> None:
+        async with server.async_client() as client:
+            calls = [asyncio.create_task(post(client, f"leaves {i}")) for i in range(500)]
+            await asyncio.to_thread(server.await_metric, "convoy_queue_items", 490)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(leave())
+    server.await_metric(ABANDONED, 500 - 4)
+    (after,) = gather(server, "stays")
+    assert after.status_code == 200
+    assert server.metric("convoy_batch_items_sum") <= 4 + 4 + 1
+    assert server.metric('convoy_requests_total{route="/embed",status="499"}') >= 496
+
+
+def test_a_client_that_leaves_between_dispatch_and_answer_breaks_nothing(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=300")
+
+    async def leave() -> None:
+        async with server.async_client() as client:
+            call = asyncio.create_task(post(client, "leaves"))
+            await asyncio.to_thread(server.await_metric, "convoy_batch_items_count", 1)
+            call.cancel()
+
+    asyncio.run(leave())
+    server.await_metric(ABANDONED, 1)
+    assert gather(server, "stays")[0].status_code == 200
+
+
+# --- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_with_200_in_flight_answers_all_refuses_new_ones_and_exits_with_0(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=3000")
+
+    async def main() -> tuple[list[httpx.Response], httpx.Response, httpx.Response]:
+        async with server.async_client() as client:
+            await client.get("/ready")  # this connection stays open for the new request
+            calls = [asyncio.create_task(post(client, f"text {i}")) for i in range(200)]
+            await asyncio.to_thread(server.await_metric, "convoy_queue_items", 150)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+            new, ready = await post(client, "new"), await client.get("/ready")
+            return await asyncio.gather(*calls), new, ready
+
+    answers, new, ready = asyncio.run(main())
+    assert [answer.status_code for answer in answers] == [200] * 200
+    assert (new.status_code, ready.status_code) == (503, 503)
+    assert int(new.headers["retry-after"]) >= 1
+    assert "shutting down" in new.json()["error"]
+    assert server.process.wait(20) == 0
+
+
+def test_a_drain_that_takes_too_long_ends_in_time(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=4000", "--drain-timeout-s", "0.5")
+
+    async def main() -> httpx.Response:
+        async with server.async_client() as client:
+            call = asyncio.create_task(post(client, "a"))
+            await asyncio.to_thread(server.await_metric, "convoy_batch_items_count", 1)
+            server.process.send_signal(signal.SIGTERM)
+            return await call
+
+    started = time.monotonic()
+    assert asyncio.run(main()).status_code in (200, 503)
+    assert server.process.wait(30) == 0
+    assert time.monotonic() - started < 20
+    assert "the drain ran out of time" in server.log()
+
+
+def test_logs_in_json_are_one_object_a_line(serve: Serve) -> None:
+    import json
+
+    server = serve("--model", "fake://?fail_on=BAD", "--log-format", "json")
+    gather(server, "BAD")
+    for line in server.log().splitlines():
+        assert {"event", "level", "timestamp"} <= set(json.loads(line)), line
+
+
+def test_the_command_to_try_that_is_logged_works(serve: Serve) -> None:
+    import shlex
+    import subprocess
+
+    server = serve("--model", "fake://?dim=3")
+    found = re.search(r"try it: (curl .*)$", server.log(), re.MULTILINE)
+    assert found
+    done = subprocess.run([*shlex.split(found[1]), "-s"], capture_output=True, text=True, timeout=20)
+    assert len(httpx.Response(200, text=done.stdout).json()[0]) == 3
