@@ -25,8 +25,8 @@ RUN find /opt/convoy -depth -type d \( -name tests -o -name test -o -path '*/tor
       SentenceTransformer(str(get_model_path()), device="cpu").encode("Where is my card?")'
 
 FROM ${BASE_IMAGE}
-# The user's home is the model cache, so that a volume there takes all that is ever written.
-RUN useradd --uid 10001 --home-dir /models --no-create-home --shell /usr/sbin/nologin convoy \
+# The user's home is the model cache: a volume there keeps what is downloaded. Apart from it only /tmp need be writable.
+RUN useradd --uid 10001 --no-log-init --home-dir /models --no-create-home --shell /usr/sbin/nologin convoy \
  && install -d -o convoy -g convoy /models
 COPY --from=build /opt/convoy /opt/convoy
 WORKDIR /srv/convoy

@@ -1,5 +1,7 @@
 """A real server process on a real port, for tests."""
 
+import asyncio
+import json
 import os
 import re
 import signal
@@ -7,15 +9,59 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
+import aiohttp
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer, read to its end."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+    seconds: float
+
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class Crowd:
+    """Many clients at once, each on a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=60)
+        self._session = aiohttp.ClientSession(self._url, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def get(self, path: str) -> Answered:
+        return await self._read(self._session.get(path))
+
+    async def embed(self, inputs: Any, **options: Any) -> Answered:
+        return await self._read(self._session.post("/embed", json={"inputs": inputs, **options}))
+
+    @staticmethod
+    async def _read(exchange: Any) -> Answered:
+        started = time.perf_counter()
+        async with exchange as response:
+            content = await response.read()
+            return Answered(response.status, response.headers, content, time.perf_counter() - started)
 
 
 class RunningServer:
@@ -30,24 +76,37 @@ class RunningServer:
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=60)
 
-    def async_client(self) -> httpx.AsyncClient:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(base_url=self.url, timeout=60, limits=limits)
+    def crowd(self) -> Crowd:
+        return Crowd(self.url)
+
+    def embed_all(self, *inputs: Any) -> list[Answered]:
+        """Send so many requests all at once."""
+
+        async def main() -> list[Answered]:
+            async with self.crowd() as crowd:
+                return await asyncio.gather(*[crowd.embed(one) for one in inputs])
+
+        return asyncio.run(main())
 
     def metric(self, series: str) -> float:
         """The value of one series as `/metrics` has it now, named with its labels."""
         return metric_in(httpx.get(self.url + "/metrics").text, series)
 
+    def accepted(self) -> float:
+        """Inputs accepted so far: dispatched, or with a place in the queue."""
+        text = httpx.get(self.url + "/metrics").text
+        return metric_in(text, "convoy_batch_items_sum") + metric_in(text, "convoy_queue_items")
+
     def log(self) -> str:
         """What it has written so far."""
         return self._log.read_text()
 
-    def await_metric(self, series: str, at_least: float, timeout_s: float = 20) -> None:
-        """Wait until a series has reached a value."""
+    async def until(self, value: Callable[[], float], at_least: float, timeout_s: float = 20) -> None:
+        """Wait until a value of the server's has grown enough."""
         end = time.monotonic() + timeout_s
-        while self.metric(series) < at_least:
-            assert time.monotonic() < end, f"{series} did not reach {at_least}; it is {self.metric(series)}"
-            time.sleep(0.01)
+        while (found := await asyncio.to_thread(value)) < at_least:
+            assert time.monotonic() < end, f"{at_least} was not reached; it is {found}"
+            await asyncio.sleep(0.01)
 
     def stop(self) -> int:
         """Send SIGTERM and wait; returns the exit code."""

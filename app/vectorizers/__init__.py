@@ -5,6 +5,7 @@ from typing import Any
 from app.settings import Settings
 from app.vectorizers.base import Vectorizer
 from app.vectorizers.fake import PREFIX, FakeLaw, FakeVectorizer
+from app.vectorizers.sources import find_model
 
 
 def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
@@ -19,10 +20,9 @@ def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
             max_batch_tokens=settings.max_batch_tokens,
             max_batch_items=settings.max_batch_items,
         )
-    from app.vectorizers.sources import find_model  # torch is imported only where a real model is loaded
-    from app.vectorizers.text import TextVectorizer
-
     source = find_model(settings.model, settings.revision)
+    from app.vectorizers.text import TextVectorizer  # torch takes seconds to import; a wrong path is told before
+
     return TextVectorizer(
         source,
         name=settings.served_model_name or source.name,

@@ -1,5 +1,6 @@
 """Finding the token budget by measuring: the smallest batch within 5% of the best throughput."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ TEXT_TOKENS = 32
 FIRST_TOKENS = 32
 LAST_TOKENS = 65_536
 NEAR_PEAK = 0.95
-ROUNDS = 3
+MOST_TURNS = 5
+LEAST_BUDGET = 512
+"""No device we know is full with fewer tokens; a measurement that says so was disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,48 +37,52 @@ def sweep(
     time_limit_s: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Budget:
-    """Measure forwards of doubling size until throughput stops rising, memory or `time_limit_s` runs out.
+    """Measure forwards of doubling size until memory or half of `time_limit_s` runs out; then measure all sizes again,
+    in turns, while time is left.
 
-    `run(items, tokens_each)` runs one forward and returns when it is done; MemoryError ends the sweep.
+    `run(items, tokens_each)` runs one forward and returns when it is done; MemoryError ends the ascent. The best time
+    of each size counts: taken in turns, a disturbance of some moments does not fall on one size alone.
     """
+    end = clock() + time_limit_s
     steps: list[WarmupStep] = []
-    started = clock()
     tokens = min(FIRST_TOKENS, text_tokens)
     while tokens <= min(LAST_TOKENS, max_items * text_tokens):
         items, each = max(1, tokens // text_tokens), min(tokens, text_tokens)
         try:
-            seconds = _best_of(run, items, each, clock)
+            run(items, each)  # the first of a shape pays for allocations
+            step = WarmupStep(items * each, items, _timed(run, items, each, clock))
         except MemoryError:
             break
-        steps.append(WarmupStep(items * each, items, seconds))
-        spent = clock() - started
-        if _past_the_knee(steps) or spent + 2 * (ROUNDS + 1) * seconds > time_limit_s:
+        steps.append(step)
+        if clock() + 4 * step.seconds > end - time_limit_s / 2:
             break
         tokens *= 2
+    for _ in range(MOST_TURNS):
+        if clock() + sum(step.seconds for step in steps) > end:
+            break
+        again = [_timed(run, step.items, step.tokens // step.items, clock) for step in steps]
+        steps = [
+            WarmupStep(step.tokens, step.items, min(step.seconds, seconds))
+            for step, seconds in zip(steps, again, strict=True)
+        ]
     base_s, token_s = fit(steps)
-    return Budget(smallest_near_peak(steps), base_s, token_s, steps)
+    return Budget(smallest_near_peak(base_s, token_s, steps), base_s, token_s, steps)
 
 
-def _best_of(run: Callable[[int, int], None], items: int, each: int, clock: Callable[[], float]) -> float:
-    run(items, each)  # the first of a shape pays for allocations
-    times = []
-    for _ in range(ROUNDS):
-        started = clock()
-        run(items, each)
-        times.append(clock() - started)
-    return min(times)
+def _timed(run: Callable[[int, int], None], items: int, each: int, clock: Callable[[], float]) -> float:
+    started = clock()
+    run(items, each)
+    return clock() - started
 
 
-def _past_the_knee(steps: Sequence[WarmupStep]) -> bool:
-    """Twice in a row no better than 2% above the best before."""
-    rates = [step.tokens / step.seconds for step in steps]
-    return len(rates) > 3 and max(rates[-2:]) < 1.02 * max(rates[:-2])
+def smallest_near_peak(base_s: float, token_s: float, steps: Sequence[WarmupStep]) -> int:
+    """The fewest tokens n with n / (base + slope·n) at least 95% of 1 / slope, within what was measured.
 
-
-def smallest_near_peak(steps: Sequence[WarmupStep]) -> int:
-    """The fewest tokens whose throughput is within 5% of the best."""
-    peak = max(step.tokens / step.seconds for step in steps)
-    return next(step.tokens for step in steps if step.tokens / step.seconds >= NEAR_PEAK * peak)
+    The law is asked rather than the single steps: on a machine with other work to do, one lucky small batch would pass
+    for the peak. Never less than `LEAST_BUDGET`, unless even that was too much to measure.
+    """
+    tokens = math.ceil(NEAR_PEAK / (1 - NEAR_PEAK) * base_s / token_s)
+    return min(max(tokens, LEAST_BUDGET), max(steps[-1].tokens, LEAST_BUDGET))
 
 
 def fit(steps: Sequence[WarmupStep]) -> tuple[float, float]:
