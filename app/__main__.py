@@ -1,5 +1,6 @@
 """The command line: `python -m app COMMAND`."""
 
+import signal
 import sys
 
 from app import __version__
@@ -14,6 +15,8 @@ commands:
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit code: 2 for a wrong use, with a sentence that says what to change."""
+    # In a container we may be process 1, which ignores SIGTERM until a handler is set; the server sets its own later.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     command, *rest = arguments or ["help"]
     if command in ("help", "-h", "--help"):
         print(USAGE, end="")
