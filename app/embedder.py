@@ -60,6 +60,7 @@ class Embedder:
         self._max_inputs = max_inputs
         self._truncate = truncate
         self._timeout_s = request_timeout_ms / 1000
+        self._default_prompt = self._prompt(model.default_prompt_name) if model.default_prompt_name else ""
 
     async def embed(self, contents: Sequence[Content], options: EmbedOptions) -> Embeddings:
         """Embed the inputs of one request; all are answered, or the request fails as a whole.
@@ -69,7 +70,7 @@ class Embedder:
         """
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         self._check(contents, options)
-        prompt = self._prompt(options.prompt_name)
+        prompt = self._default_prompt if options.prompt_name is None else self._prompt(options.prompt_name)
         truncate = self._truncate if options.truncate is None else options.truncate
         inputs = [TextInput(content, prompt, options.cut_left, truncate, options.normalize) for content in contents]
         answer = await self._batcher.submit(inputs, [len(content) for content in contents], deadline=deadline)
@@ -99,11 +100,8 @@ class Embedder:
             wrong = next(one for one in ids if not 0 <= one <= last)
             raise InvalidInput(f"holds the token id {wrong}; the model's vocabulary is 0 to {last}", index=index)
 
-    def _prompt(self, prompt_name: str | None) -> str:
+    def _prompt(self, name: str) -> str:
         prompts = self.model.prompts
-        name = prompt_name if prompt_name is not None else self.model.default_prompt_name
-        if name is None:
-            return ""
         if name not in prompts:
             known = ", ".join(sorted(prompts)) or "none"
             raise InvalidInput(f"is {name!r}; the model's prompts are: {known}", field="prompt_name")

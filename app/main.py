@@ -16,7 +16,6 @@ from app.api.edge import CLIENT_LEFT, OTHER, Edge, on_http_exception
 from app.api.embed import embed_route
 from app.api.routes import describe
 from app.api.system import system_routes
-from app.embedder import Embeddings
 from app.metrics import Metrics
 from app.service import Service
 from app.settings import Settings
@@ -48,11 +47,8 @@ def build(settings: Settings) -> tuple[Edge, Service]:
         exception_handlers={HTTPException: on_http_exception},
     )
 
-    def report(answer: Embeddings) -> None:
-        metrics.tokenized(answer.way.prepare_s, answer.truncated)
-
     routes = [
-        embed_route(service.embedder, max_body_bytes=settings.max_body_bytes, report=report),
+        embed_route(service.embedder, max_body_bytes=settings.max_body_bytes, report_truncated=metrics.truncated),
         *system_routes(
             check_health=service.check_health,
             check_ready=service.check_ready,

@@ -1,6 +1,6 @@
 """Every metric's name, and the only code that knows Prometheus."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
@@ -96,10 +96,8 @@ class Metrics:
         self._requests.counts[labels] += 1
         observe(seconds)
 
-    def tokenized(self, seconds: float, truncated: int) -> None:
-        self._tokenize_seconds.observe(seconds)
-        if truncated:
-            self._truncated.inc(truncated)
+    def truncated(self, inputs: int) -> None:
+        self._truncated.inc(inputs)
 
     def _route(self, route: str, status: int) -> tuple[tuple[str, str], Observe]:
         series = self._by_route.get((route, status))
@@ -114,11 +112,11 @@ class Metrics:
     def items_ended(self, outcome: Outcome, items: int) -> None:
         self._items.counts[(outcome,)] += items
 
-    def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None:
+    def batch_dispatched(self, items: int, tokens: int, prepared_s: list[float], waited_s: list[float]) -> None:
         self._batch_items.observe(items)
         self._batch_tokens.observe(tokens)
-        for wait_s in waits_s:
-            self._wait_seconds.observe(wait_s)
+        self._tokenize_seconds.observe_all(prepared_s)
+        self._wait_seconds.observe_all(waited_s)
 
     def batch_finished(self, seconds: float) -> None:
         self._batch_seconds.observe(seconds)

@@ -53,13 +53,16 @@ class DeferredHistogram(Collector):
         self._label = label
         self._series: dict[str, _Series] = {}
         if label is None:
-            self.observe = self.child("")
+            self.observe = self._one("").observe
+            self.observe_all = self._one("").observe_all
         registry.register(self)
 
     def child(self, value: str) -> Callable[[float], None]:
         """The function that observes into the series of this label value."""
-        series = self._series.setdefault(value, _Series(self._bounds))
-        return series.observe
+        return self._one(value).observe
+
+    def _one(self, value: str) -> "_Series":
+        return self._series.setdefault(value, _Series(self._bounds))
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self._name, self._help, labels=[self._label] if self._label else [])
@@ -79,6 +82,11 @@ class _Series:
 
     def observe(self, value: float) -> None:
         self._new.append(value)
+        if len(self._new) >= FOLD_AT:
+            self.folded()
+
+    def observe_all(self, values: list[float]) -> None:
+        self._new += values
         if len(self._new) >= FOLD_AT:
             self.folded()
 

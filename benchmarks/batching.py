@@ -15,7 +15,7 @@ from benchmarks.load import alternate, free_port, ratio, server, table
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--connections", type=int, nargs="+", default=[32, 1])
     parser.add_argument("--texts", type=Path, help="a file with a text in each line; a few built-in ones by default")

@@ -97,7 +97,7 @@ def plain_app() -> FastAPI:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--run", choices=("bare", "plain"), help=argparse.SUPPRESS)

@@ -63,12 +63,12 @@ def _await_ready(process: "subprocess.Popen[bytes]", url: str, timeout_s: float)
     raise SystemExit(f"The server was not ready within {timeout_s:.0f} s.")
 
 
-def wrk(url: str, connections: int, seconds: float, texts: Path | None = None) -> Run:
+def wrk(url: str, connections: int, seconds: int, texts: Path | None = None) -> Run:
     """Closed-loop requests over so many connections for so long; any error ends the benchmark."""
     if shutil.which("wrk") is None:
         raise SystemExit("This benchmark needs wrk (the package of that name).")
     env = {**os.environ, **({"TEXTS": str(texts)} if texts is not None else {})}
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}", "--timeout", "30", "-s", str(SCRIPT), url]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--timeout", "30", "-s", str(SCRIPT), url]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     found = re.search(r"RESULT (\S+) (\S+) (\S+) (\S+) (\S+) (\d+)", done.stdout)
     if found is None or int(found[6]):
@@ -77,7 +77,7 @@ def wrk(url: str, connections: int, seconds: float, texts: Path | None = None) -
 
 
 def alternate(
-    runs: Sequence[tuple[str, str]], connections: int, seconds: float, rounds: int, texts: Path | None = None
+    runs: Sequence[tuple[str, str]], connections: int, seconds: int, rounds: int, texts: Path | None = None
 ) -> dict[str, list[Run]]:
     """Drive each (name, url) in turn, there and back (A B C C B A), so that drift falls on all alike; the first pass
     only warms up."""

@@ -1,7 +1,7 @@
 """A device of the tests' own: it takes virtual time, does as it is told, and remembers what reached it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from app.batching import Batcher, Outcome
@@ -46,8 +46,8 @@ class Tally:
     def items_ended(self, outcome: Outcome, items: int) -> None:
         self.ended[outcome] += items
 
-    def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None:
-        self.waits_s.extend(waits_s)
+    def batch_dispatched(self, items: int, tokens: int, prepared_s: list[float], waited_s: list[float]) -> None:
+        self.waits_s.extend(waited_s)
 
     def batch_finished(self, seconds: float) -> None:
         assert seconds >= 0

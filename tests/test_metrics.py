@@ -50,11 +50,11 @@ def test_facts_arrive_in_their_series() -> None:
     metrics = Metrics("1")
     metrics.items_ended("answered", 3)
     metrics.items_ended("shed", 2)
-    metrics.batch_dispatched(4, 60, [0.01, 0.02])
+    metrics.batch_dispatched(4, 60, [0.001, 0.001], [0.01, 0.02])
     metrics.batch_finished(0.5)
     metrics.budget_lowered(128)
     metrics.request_ended("/embed", 200, 0.1)
-    metrics.tokenized(0.001, 2)
+    metrics.truncated(2)
     metrics.model_loaded(ModelInfo("m", 8, 16, 100, "cpu", "float32", 512))
     text = metrics.text().decode()
     for series, value in {

@@ -1,8 +1,9 @@
 """`POST /embed`: the native protocol, wire-compatible with text-embeddings-inference's route of that name."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from app.api.call import Call, Reply
@@ -95,28 +96,35 @@ class EmbedRequest(BaseModel):
             raise ValueError(f"send either inputs or text; {what}")
         return self
 
-    @property
-    def field(self) -> str:
-        return "inputs" if "inputs" in self.model_fields_set else "text"
-
-    def contents(self) -> Sequence[Content]:
-        """The inputs as a list, one element for each row of the answer."""
-        inputs = self.inputs if "inputs" in self.model_fields_set else self.text
-        if isinstance(inputs, str) or (inputs and isinstance(inputs[0], int)):
-            return [inputs]
-        return inputs  # type: ignore[return-value]  # a list of texts, or of lists of ids
-
-    def options(self) -> EmbedOptions:
-        if len(self.model_fields_set) == 1:
-            return EmbedOptions()
-        return EmbedOptions(
+    def asked(self) -> "Asked":
+        """The same in the embedder's terms."""
+        field = "inputs" if "inputs" in self.model_fields_set else "text"
+        inputs: Any = self.inputs if field == "inputs" else self.text
+        one = isinstance(inputs, str) or (bool(inputs) and isinstance(inputs[0], int))
+        options = EmbedOptions(
             normalize=self.normalize is not False,
             truncate=self.truncate,
             cut_left=self.truncation_direction in ("left", "Left"),
             prompt_name=self.prompt_name,
             dimensions=self.dimensions,
         )
+        return Asked(field, [inputs] if one else inputs, one, options, self.encoding_format == "base64")
 
+
+class Asked(NamedTuple):
+    """A valid request: its inputs as a list, how they were sent, and what is wanted of them."""
+
+    field: str
+    contents: Sequence[Content]
+    one: bool
+    options: EmbedOptions
+    as_base64: bool
+
+
+SMALL_BODY = 4096
+"""A larger body is parsed once, by the validation."""
+FIELDS = EmbedRequest.model_fields.keys()
+DEFAULTS = EmbedOptions()
 
 EXAMPLES = {
     "one text": {"value": {"inputs": "Where is my card?"}},
@@ -150,25 +158,27 @@ ANSWER = {
 
 
 def embed_route(
-    embedder: Callable[[], Embedder], *, max_body_bytes: int, report: Callable[[Embeddings], None]
+    embedder: Callable[[], Embedder], *, max_body_bytes: int, report_truncated: Callable[[int], None]
 ) -> Route:
-    """The route `POST /embed`; `embedder` raises NotReady while there is none, `report` is told of each answer."""
+    """The route `POST /embed`; `embedder` raises NotReady while there is none, `report_truncated` is
+    told how many inputs of an answer were cut."""
 
     watchman = Watchman()
 
     async def embed(call: Call) -> Reply:
         body = await call.read_json_body(max_body_bytes)
-        request = parse(body)
+        asked = parse(body)
         parsed_s = call.elapsed_s
         try:
             with watchman.over(call):
-                answer = await embedder().embed(request.contents(), request.options())
+                answer = await embedder().embed(asked.contents, asked.options)
         except InvalidInput as error:
-            raise named(error, request) from error
-        report(answer)
+            raise named(error, asked) from error
+        if answer.truncated:
+            report_truncated(answer.truncated)
         if OCTETS in call.accept:
             content_type, encoded = OCTETS, as_octets(answer.rows)
-        elif request.encoding_format == "base64":
+        elif asked.as_base64:
             content_type, encoded = JSON, as_base64_json(answer.rows)
         elif answer.rows.size <= AT_ONCE_FLOATS:
             content_type, encoded = JSON, as_json(answer.rows)
@@ -188,10 +198,27 @@ def embed_route(
     )
 
 
-def parse(body: bytes) -> EmbedRequest:
-    """The request in a body; raises InvalidInput that names the first field at fault and its problem."""
+def parse(body: bytes) -> Asked:
+    """What a body asks for; raises InvalidInput that names the first field at fault and its problem."""
+    return (_single_text(body) if len(body) <= SMALL_BODY else None) or _validated(body)
+
+
+def _single_text(body: bytes) -> Asked | None:
+    """The most frequent request, one text and no options, without the cost of validating what is not there; None for
+    every other, good or bad."""
     try:
-        return EmbedRequest.model_validate_json(body)
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    text = fields.get("inputs") if isinstance(fields, dict) else None
+    if not isinstance(text, str) or len(FIELDS & fields.keys()) != 1:
+        return None
+    return Asked("inputs", [text], True, DEFAULTS, False)
+
+
+def _validated(body: bytes) -> Asked:
+    try:
+        return EmbedRequest.model_validate_json(body).asked()
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = _path(problem["loc"])
@@ -206,10 +233,10 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return "".join(part if isinstance(part, str) else f"[{part}]" for part in loc)
 
 
-def named(error: InvalidInput, request: EmbedRequest) -> InvalidInput:
+def named(error: InvalidInput, asked: Asked) -> InvalidInput:
     """The embedder's error with the name of the field as this protocol has it."""
-    where = error.field or request.field
-    if error.index is not None and isinstance(request.inputs, list) and request.contents() is request.inputs:
+    where = error.field or asked.field
+    if error.index is not None and not asked.one:
         where += f"[{error.index}]"
     return type(error)(f"{where} {error}.")
 

@@ -6,8 +6,8 @@ from types import TracebackType
 
 from app.api.call import Call, ClientLeft
 
-WATCH_AFTER_S = 0.01
-"""A call that takes longer is watched; a shorter one is not worth a task of its own."""
+WATCH_AFTER_S = 0.03
+"""A call that takes longer is watched, at the latest after twice this; a shorter one is not worth a task."""
 
 
 class Watchman:

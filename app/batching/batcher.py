@@ -280,7 +280,12 @@ class Batcher(Generic[Q, R]):
         tickets = batch.tickets()
         for ticket in tickets:
             ticket.boarded(started, batch.items, batch.tokens)
-        self._facts.batch_dispatched(batch.items, batch.tokens, [started - ticket.prepared_at for ticket in tickets])
+        self._facts.batch_dispatched(
+            batch.items,
+            batch.tokens,
+            [ticket.prepared_at - ticket.arrived for ticket in tickets],
+            [started - ticket.prepared_at for ticket in tickets],
+        )
         try:
             await self._run_or_split(worker, batch)
         except WorkerDied as error:

@@ -1,7 +1,6 @@
 """Deadlines of many requests on few timers."""
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -24,7 +23,7 @@ class Deadlines(Generic[T]):
 
     def add(self, thing: T, deadline: float) -> int:
         """Watch a deadline, in seconds of the event loop's clock; returns the slot, for `remove`."""
-        slot = math.ceil(deadline / RESOLUTION_S)
+        slot = int(deadline / RESOLUTION_S) + 1
         things = self._slots.get(slot)
         if things is None:
             things = self._slots[slot] = set()

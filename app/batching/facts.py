@@ -1,6 +1,5 @@
 """What a batcher reports about its work, for whoever keeps count."""
 
-from collections.abc import Sequence
 from typing import Literal, Protocol
 
 Outcome = Literal["answered", "shed", "expired", "abandoned", "failed"]
@@ -13,8 +12,9 @@ class Facts(Protocol):
     def items_ended(self, outcome: Outcome, items: int) -> None:
         """`items` items have ended as `outcome`."""
 
-    def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None:
-        """A batch was handed to a worker; `waits_s` holds the time in queue of each request in it, in seconds."""
+    def batch_dispatched(self, items: int, tokens: int, prepared_s: list[float], waited_s: list[float]) -> None:
+        """A batch was handed to a worker. For each request in it, in seconds: how long its preparation took, and how
+        long it has waited since."""
 
     def batch_finished(self, seconds: float) -> None:
         """A worker was busy with one batch for `seconds`, splits and retries included."""
@@ -39,7 +39,7 @@ class NoFacts:
     """Keeps no count; for a stage whose errors its callers report."""
 
     def items_ended(self, outcome: Outcome, items: int) -> None: ...
-    def batch_dispatched(self, items: int, tokens: int, waits_s: Sequence[float]) -> None: ...
+    def batch_dispatched(self, items: int, tokens: int, prepared_s: list[float], waited_s: list[float]) -> None: ...
     def batch_finished(self, seconds: float) -> None: ...
     def batch_split(self, error: Exception) -> None: ...
     def budget_lowered(self, max_batch_tokens: int) -> None: ...
