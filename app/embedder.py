@@ -10,6 +10,8 @@ from app.batching import Answer, Batcher, Prepared
 from app.errors import ConvoyError, EmptyInput, InvalidInput, TokenizerFailed
 from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput, Vectorizer
 
+__all__ = ["Content", "EmbedOptions", "Embedder", "Embeddings", "ModelInfo", "prepare", "run"]
+
 Content = str | list[int]
 """A text, or token ids of the model's own vocabulary."""
 

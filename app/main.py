@@ -48,7 +48,12 @@ def build(settings: Settings) -> tuple[Edge, Service]:
     )
 
     routes = [
-        embed_route(service.embedder, max_body_bytes=settings.max_body_bytes, report_truncated=metrics.truncated),
+        embed_route(
+            service.embedder,
+            max_inputs=settings.max_inputs,
+            max_body_bytes=settings.max_body_bytes,
+            report_truncated=metrics.truncated,
+        ),
         *system_routes(
             check_health=service.check_health,
             check_ready=service.check_ready,

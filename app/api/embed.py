@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from app.api.call import Call, Reply
 from app.api.encoders import AT_ONCE_FLOATS, as_base64_json, as_json, as_json_in_turns, as_octets
 from app.api.routes import Route
 from app.api.watch import Watchman
-from app.embedder import Content, Embedder, Embeddings, EmbedOptions
-from app.errors import InvalidInput
+from app.embedder import Content, Embedder, Embeddings, EmbedOptions, ModelInfo
+from app.errors import InvalidInput, NotAccepted
 
 OCTETS = b"application/octet-stream"
 JSON = b"application/json"
@@ -25,11 +25,17 @@ def _kind(inputs: Any) -> str:
     """Which of the accepted forms a value means to be, so that errors speak of that form alone."""
     if isinstance(inputs, list) and inputs:
         first = inputs[0]
-        return "ids" if isinstance(first, int) else "id_lists" if isinstance(first, list) else "texts"
+        return "ids" if isinstance(first, int | float) else "id_lists" if isinstance(first, list) else "texts"
     return "texts" if isinstance(inputs, list) else "text"
 
 
-TokenId = Annotated[int, Field(ge=0)]
+def _whole(value: Any) -> Any:
+    """In JSON 2.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+TokenId = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Dimensions = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 Inputs = Annotated[
     Annotated[str, Tag("text")]
     | Annotated[list[str], Tag("texts")]
@@ -39,38 +45,22 @@ Inputs = Annotated[
 ]
 
 
-def _show_inputs(schema: dict[str, Any]) -> None:
-    """Say in OpenAPI what the embedder refuses: nothing may be empty, and null is no input."""
-    schema.pop("default", None)
-    schema.pop("oneOf", None)
-    text = {"type": "string", "minLength": 1}
-    ids = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
-    lists = [{"type": "array", "minItems": 1, "items": one} for one in (text, ids)]
-    schema["anyOf"] = [text, ids, *lists]
-
-
-def _show_text(schema: dict[str, Any]) -> None:
-    schema.pop("default", None)
-
-
 class EmbedRequest(BaseModel):
     """What to embed, and how. One of `inputs` and `text` is needed; unknown fields are ignored."""
 
     model_config = ConfigDict(
-        strict=True, json_schema_extra={"anyOf": [{"required": ["inputs"]}, {"required": ["text"]}]}
+        strict=True, json_schema_extra={"oneOf": [{"required": ["inputs"]}, {"required": ["text"]}]}
     )
 
     inputs: Inputs = Field(
         default="",  # tells nothing: what counts is whether the field was sent, see _one_of_both
         description="A text, a list of texts, or token ids of the model's own vocabulary with their special tokens: "
         "one list, or a list of lists.",
-        json_schema_extra=_show_inputs,
     )
     text: str = Field(
         default="",
         min_length=1,
         description="One text, for the simplest client; instead of `inputs`.",
-        json_schema_extra=_show_text,
     )
     normalize: bool | None = Field(True, description="Scale vectors to unit length.")
     truncate: bool | None = Field(
@@ -81,8 +71,8 @@ class EmbedRequest(BaseModel):
         "right", description="The end that is cut off."
     )
     prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
-    dimensions: int | None = Field(
-        None, ge=1, description="Keep this many leading dimensions, then scale to unit length again."
+    dimensions: Dimensions | None = Field(
+        None, description="Keep this many leading dimensions, then scale to unit length again."
     )
     encoding_format: Literal["float", "base64"] | None = Field(
         "float", description="Rows as lists of numbers, or as base64 of their little-endian float32 bytes."
@@ -158,7 +148,7 @@ ANSWER = {
 
 
 def embed_route(
-    embedder: Callable[[], Embedder], *, max_body_bytes: int, report_truncated: Callable[[int], None]
+    embedder: Callable[[], Embedder], *, max_inputs: int, max_body_bytes: int, report_truncated: Callable[[int], None]
 ) -> Route:
     """The route `POST /embed`; `embedder` raises NotReady while there is none, `report_truncated` is
     told how many inputs of an answer were cut."""
@@ -193,9 +183,37 @@ def embed_route(
         summary="Embed one text or many",
         answers={200: ANSWER},
         errors=(401, 413, 415, 422, 429, 500, 503, 504),
-        body=EmbedRequest,
+        body_schema=lambda: body_schema(max_inputs, _model_of(embedder)),
         examples=EXAMPLES,
     )
+
+
+def body_schema(max_inputs: int, model: ModelInfo | None) -> dict[str, Any]:
+    """The schema of a request with the limits in force: what validation alone does not know, the embedder refuses."""
+    schema = EmbedRequest.model_json_schema()
+    properties = schema["properties"]
+    text: dict[str, Any] = {"type": "string", "minLength": 1}
+    token_id: dict[str, Any] = {"type": "integer", "minimum": 0}
+    if model is not None:
+        token_id["maximum"] = model.vocabulary_size - 1
+        properties["dimensions"]["anyOf"][0]["maximum"] = model.dimension
+        properties["prompt_name"]["anyOf"] = [
+            *([{"enum": sorted(model.prompts)}] if model.prompts else []),
+            {"type": "null"},
+        ]
+    ids = {"type": "array", "minItems": 1, "items": token_id}
+    lists = [{"type": "array", "minItems": 1, "maxItems": max_inputs, "items": one} for one in (text, ids)]
+    described = {"title": "Inputs", "description": properties["inputs"]["description"]}
+    properties["inputs"] = {**described, "anyOf": [text, ids, *lists]}
+    del properties["text"]["default"]
+    return schema
+
+
+def _model_of(embedder: Callable[[], Embedder]) -> ModelInfo | None:
+    try:
+        return embedder().model
+    except NotAccepted:
+        return None
 
 
 def parse(body: bytes) -> Asked:
