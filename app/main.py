@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import structlog
 import uvicorn
-from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from app import __version__
@@ -37,11 +37,12 @@ def build(settings: Settings) -> tuple[Edge, Service]:
     """Every part, wired: the edge in front of FastAPI, and the service behind both."""
     metrics = Metrics(__version__)
     service = Service(settings, metrics)
-    app = FastAPI(
+    app = FastAPIOffline(
         title="Convoy",
         version=__version__,
         description="Single-text requests in, full batches through one model, each caller's own vector out.",
         lifespan=service.running,
+        docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers={HTTPException: on_http_exception},
