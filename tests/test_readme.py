@@ -44,7 +44,8 @@ def test_the_table_of_errors_names_every_status_and_type() -> None:
 
 def examples(language: str) -> list[tuple[str, str]]:
     """Code blocks of a language that are followed by a block with their output."""
-    return re.findall(rf"```{language}\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+    block = "((?:(?!```).)*)"
+    return re.findall(rf"```{language}\n{block}```\n\n```\n{block}```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize(("code", "output"), examples("python"))
