@@ -16,7 +16,8 @@ commands:
 def main(arguments: list[str]) -> int:
     """Run one command; returns the exit code: 2 for a wrong use, with a sentence that says what to change."""
     # In a container we may be process 1, which ignores SIGTERM until a handler is set; the server sets its own later.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     command, *rest = arguments or ["help"]
     if command in ("help", "-h", "--help"):
         print(USAGE, end="")

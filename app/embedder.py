@@ -19,6 +19,13 @@ TINY = np.float32(1e-12)
 """Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 
 
+MAX_CHARACTERS_PER_TOKEN = 256
+"""Before it waits or is tokenized, a text is cut to this many characters for each token the model reads: no real text
+has tokens that long, and nobody can fill the queue with megabytes of which the model sees a page."""
+MAX_IDS_PER_TOKEN = 64
+"""A list of token ids may be so many times as long as what the model reads."""
+
+
 class EmbedOptions(NamedTuple):
     """What a request asks for besides its inputs; None is the service's own default."""
 
@@ -74,8 +81,11 @@ class Embedder:
         self._check(contents, options)
         prompt = self._default_prompt if options.prompt_name is None else self._prompt(options.prompt_name)
         truncate = self._truncate if options.truncate is None else options.truncate
-        inputs = [TextInput(content, prompt, options.cut_left, truncate, options.normalize) for content in contents]
-        answer = await self._batcher.submit(inputs, [len(content) for content in contents], deadline=deadline)
+        inputs = [
+            TextInput(self._bounded(content, options), prompt, options.cut_left, truncate, options.normalize)
+            for content in contents
+        ]
+        answer = await self._batcher.submit(inputs, [len(one.content) for one in inputs], deadline=deadline)
         truncated = sum([one.encoding.n_cut > 0 for one in answer.payloads])
         return Embeddings(finish(answer.rows, options), truncated, answer)
 
@@ -96,7 +106,16 @@ class Embedder:
                 f"is {options.dimensions}; the model has {most}, so 1 to {most} can be had", field="dimensions"
             )
 
+    def _bounded(self, content: Content, options: EmbedOptions) -> Content:
+        most = self.model.max_input_tokens * MAX_CHARACTERS_PER_TOKEN
+        if len(content) <= most or not isinstance(content, str):
+            return content
+        return content[-most:] if options.cut_left else content[:most]
+
     def _check_ids(self, ids: list[int], index: int) -> None:
+        most = MAX_IDS_PER_TOKEN * self.model.max_input_tokens
+        if len(ids) > most:
+            raise InvalidInput(f"holds {len(ids)} token ids; the limit is {most}", index=index)
         last = self.model.vocabulary_size - 1
         if min(ids) < 0 or max(ids) > last:
             wrong = next(one for one in ids if not 0 <= one <= last)

@@ -37,7 +37,11 @@ class Metrics:
         GCCollector(registry=registry)
         self._requests = PlainCounter("convoy_requests", "HTTP requests answered.", ["route", "status"], registry)
         self._request_seconds = DeferredHistogram(
-            "convoy_request_seconds", "Time from a request's first byte to its answer.", SECONDS, registry, "route"
+            "convoy_request_seconds",
+            "Time from a request's headers to the end of its answer.",
+            SECONDS,
+            registry,
+            "route",
         )
         self._items = PlainCounter("convoy_items", "Inputs, by how they ended.", ["outcome"], registry)
         for outcome in OUTCOMES:
@@ -136,7 +140,7 @@ class Metrics:
 
     def item_failed(self, error: Exception) -> None:
         self._item_failures.inc()
-        log.error("the model failed on one input", error=repr(error), exc_info=error)
+        log.error("the model failed on one input", error=repr(error))
 
     def batcher_stopped(self, error: BaseException) -> None:
         log.critical("the batcher has stopped, which is a defect", exc_info=error)

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
@@ -55,16 +55,17 @@ class Service:
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """Start the threads and begin to load; end everything on the way out."""
-        async with AsyncExitStack() as stack:
-            for worker in (*self._workers, self._tokenizer_thread):
-                await stack.enter_async_context(worker)
-            life = asyncio.create_task(self._live(), name="service")
-            try:
-                yield
-            finally:
-                self.state = "draining"
-                life.cancel()
-                await asyncio.wait([life])
+        threads = (*self._workers, self._tokenizer_thread)
+        for thread in threads:
+            await thread.__aenter__()
+        life = asyncio.create_task(self._live(), name="service")
+        try:
+            yield
+        finally:
+            self.state = "draining"
+            life.cancel()
+            await asyncio.wait([life])
+            await asyncio.gather(*[thread.__aexit__(None, None, None) for thread in threads])
 
     async def _live(self) -> None:
         """Load, serve, and say why it ended if it ends by itself."""
@@ -73,6 +74,8 @@ class Service:
             async with self._built(vectorizers) as batcher:
                 self._become_ready(vectorizers[0])
                 reason: Exception = await batcher.stopped()
+                if self.state == "draining":
+                    return
         except StartFailed as error:
             reason = error
         except Exception as error:
@@ -102,6 +105,7 @@ class Service:
             max_batch_tokens=model.max_batch_tokens,
             max_queue_items=settings.max_queue_items,
             max_wait_ms=settings.max_wait_ms,
+            min_batch_tokens=min(model.max_input_tokens, model.max_batch_tokens),
             prepare=partial(self._tokenizer_thread.call, prepare, vectorizers[0]),
         )
         async with batcher:
@@ -121,6 +125,8 @@ class Service:
         gc.set_threshold(*GC_THRESHOLDS)
         model = vectorizer.info
         self._metrics.model_loaded(model)
+        if self.state != "loading":
+            return  # told to stop meanwhile
         self.state = "ready"
         log.info(
             "ready", model=model.name, device=model.device, dtype=model.dtype, dimension=model.dimension,
@@ -129,6 +135,11 @@ class Service:
         if model.details.get("simulated"):
             log.warning("this is a simulated device: its vectors mean nothing", law=model.details["law"])
         self.became_ready.set()
+
+    @property
+    def has_running_threads(self) -> bool:
+        """Whether a thread could not be ended in time, because it is busy inside the model."""
+        return any(worker.running for worker in (*self._workers, self._tokenizer_thread))
 
     # --- what the edge asks -----------------------------------------------------------------------------------------
 
@@ -160,7 +171,7 @@ class Service:
                 async with asyncio.timeout(PROBE_TIMEOUT_S):
                     await embedder.embed(["ready?"], EmbedOptions())
             except (ConvoyError, TimeoutError) as error:
-                raise NotReady(f"The model keeps failing: {error or 'no answer in time'}") from error
+                raise NotReady(f"The model keeps failing: {str(error) or 'no answer in time'}") from error
 
     def _not_now(self) -> ConvoyError:
         if self.state == "draining":
@@ -194,3 +205,4 @@ class Service:
                 await self._batcher.drain()
         except TimeoutError:
             log.error("the drain ran out of time; requests are lost", drain_timeout_s=self._settings.drain_timeout_s)
+            self._batcher.stop(ShuttingDown("The service had to shut down before this was answered; send it again."))

@@ -13,7 +13,9 @@ FAKE = "fake://"
 
 def _known_device(device: str) -> str:
     name, colon, number = device.partition(":")
-    if device not in ("auto", "cpu", "cuda", "mps") and not (name == "cuda" and colon and number.isdecimal()):
+    if device not in ("auto", "cpu", "cuda", "mps") and not (
+        name == "cuda" and colon and number.isascii() and number.isdigit()
+    ):
         raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
     return device
 
@@ -33,6 +35,7 @@ class Settings(BaseSettings):
 
     model: str = Field(
         "bundled",
+        min_length=1,
         description="What to serve: `bundled` (all-MiniLM-L6-v2, in the package), a folder, a hub id, or a simulated "
         "device `fake://?dim=384&base_ms=5&item_ms=0.2&token_ms=0`.",
     )
@@ -65,7 +68,9 @@ class Settings(BaseSettings):
     truncate: bool = Field(
         True, description="Cut inputs longer than the model reads (`off`: refuse them); a request may say otherwise."
     )
-    request_timeout_ms: int = Field(30_000, ge=1, description="After this a request is answered with 504.")
+    request_timeout_ms: int = Field(
+        30_000, ge=1, le=86_400_000, description="After this a request is answered with 504."
+    )
     drain_timeout_s: float = Field(
         30, ge=0, description="How long a stopping service may take to finish what it accepted."
     )
@@ -97,6 +102,8 @@ class Settings(BaseSettings):
         """An empty key is a variable that was not set; serving without one unasked would be worse than not starting."""
         if key is not None and not key.get_secret_value().strip():
             raise ValueError("is empty; leave it out to serve without a key")
+        if key is not None and not key.get_secret_value().strip().isprintable():
+            raise ValueError("must be one line of visible characters, since it travels in a header")
         return key
 
     @model_validator(mode="after")
@@ -128,13 +135,17 @@ class Settings(BaseSettings):
     def key(self) -> str | None:
         """The API key, from its option or its file; raises StartFailed where the file holds none."""
         if self.api_key_file is None:
-            return self.api_key.get_secret_value() if self.api_key is not None else None
+            return self.api_key.get_secret_value().strip() if self.api_key is not None else None
         try:
             key = self.api_key_file.read_text().strip()
-        except OSError as error:
-            raise StartFailed(f"--api-key-file {self.api_key_file} cannot be read: {error.strerror}.") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise StartFailed(f"--api-key-file {self.api_key_file} cannot be read: {error}.") from error
         if not key:
             raise StartFailed(f"--api-key-file {self.api_key_file} is empty.")
+        if not key.isprintable():
+            raise StartFailed(
+                f"--api-key-file {self.api_key_file} must hold one key, in one line of visible characters."
+            )
         return key
 
     def public(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from app.errors import WorkerDied
 
 T = TypeVar("T")
 
-JOIN_TIMEOUT_S = 5.0
+JOIN_TIMEOUT_S = 2.0
 """How long leaving waits for the thread; it is a daemon, so a stuck one does not keep the process alive."""
 
 
@@ -45,6 +45,11 @@ class Worker:
     def alive(self) -> bool:
         """Whether the thread can take a call."""
         return self._death is None and self._thread.is_alive()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread is still there, whatever it does."""
+        return self._thread.is_alive()
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run `function(*args)` on this worker's thread and wait for its result.
@@ -106,5 +111,7 @@ def _resolve(answer: "asyncio.Future[Any]", result: object) -> None:
 
 
 def _fail(answer: "asyncio.Future[Any]", error: Exception) -> None:
+    if isinstance(error, StopIteration):  # a future does not take one
+        error = RuntimeError(f"StopIteration: {error}")
     if not answer.done():
         answer.set_exception(error)

@@ -297,6 +297,22 @@ def test_out_of_memory_splits_the_batch_lowers_the_budget_and_answers_all() -> N
     run_virtually(main())
 
 
+def test_a_lone_item_without_memory_says_nothing_about_the_budget_and_the_floor_holds() -> None:
+    def fault(payloads: list[Any]) -> None:
+        if "huge" in payloads or len(payloads) > 2:
+            raise OutOfMemory("too many")
+
+    async def main() -> None:
+        async with batcher_over(Device(fault=fault), min_batch_tokens=100, max_batch_tokens=800) as batcher:
+            with pytest.raises(OutOfMemory):
+                await submit(batcher, "huge")
+            assert batcher.max_batch_tokens == 800
+            await asyncio.gather(*[submit(batcher, i, size=50) for i in range(8)])
+            assert batcher.max_batch_tokens == 100
+
+    run_virtually(main())
+
+
 def test_a_wrong_number_of_rows_is_an_error_and_never_another_callers_row() -> None:
     class Short(Device):
         async def __call__(self, payloads: list[Any]) -> list[Any]:
@@ -322,6 +338,22 @@ def test_a_dead_worker_fails_its_batch_and_the_others_go_on() -> None:
             assert sum(isinstance(outcome, WorkerDied) for outcome in outcomes) == 1
             assert tally.lost == [1]
             assert batcher.alive
+
+    run_virtually(main())
+
+
+def test_rows_that_were_there_before_a_worker_died_are_delivered() -> None:
+    def fault(payloads: list[Any]) -> None:
+        if "evil" in payloads:
+            raise WorkerDied("gone") if len(payloads) == 1 else ValueError
+
+    async def main() -> None:
+        async with batcher_over(Device(fault=fault)) as batcher:
+            outcomes = await asyncio.gather(
+                *[submit(batcher, item) for item in ("a", "b", "c", "evil")], return_exceptions=True
+            )
+            assert outcomes[:3] == [["a"], ["b"], ["c"]]
+            assert isinstance(outcomes[3], WorkerDied)
 
     run_virtually(main())
 
@@ -352,6 +384,17 @@ def test_draining_finishes_what_was_accepted_and_takes_nothing_new() -> None:
                 await submit(batcher, "new")
             await drain
             assert [task.result() for task in tasks] == [[i] for i in range(7)]
+
+    run_virtually(main())
+
+
+def test_draining_does_not_wait_for_a_batch_to_grow() -> None:
+    async def main() -> None:
+        async with batcher_over(Device(base_s=0.1), max_wait_ms=5000) as batcher:
+            waiting = await start(batcher, 1)
+            await batcher.drain()
+            assert waiting.result() == [1]
+            assert now() == pytest.approx(0.1)
 
     run_virtually(main())
 

@@ -135,7 +135,8 @@ def test_cut_inputs_are_counted_in_a_header(client: httpx.Client) -> None:
         ({"inputs": ["a", None]}, "Validation", "inputs[1]"),
         ({"inputs": [1, "a"]}, "Validation", "inputs[1]: Input should be a valid integer"),
         ({"inputs": [[1], [2.5]]}, "Validation", "inputs[1][0]"),
-        ({"inputs": [-1]}, "Validation", "greater than or equal to 0"),
+        ({"inputs": [-1]}, "Validation", "inputs holds the token id -1; the model's vocabulary is 0 to 29999"),
+        ({"inputs": [1] * 1025}, "Validation", "inputs holds 1025 token ids; the limit is 1024"),
         ({"inputs": [30000]}, "Validation", "inputs holds the token id 30000; the model's vocabulary is 0 to 29999"),
         ({"inputs": [[1], [30000]]}, "Validation", "inputs[1] holds the token id 30000"),
         ({"inputs": ["a"] * 2049}, "Validation", "inputs holds 2049 inputs; the limit is 2048"),
@@ -208,6 +209,49 @@ def test_wrong_paths_and_methods_are_json_too(client: httpx.Client) -> None:
     assert client.head("/health").status_code == 200
 
 
+def exchange(server: RunningServer, request: bytes) -> bytes:
+    """Send bytes as they are, and read until the server closes or falls silent."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=2) as sock:
+        sock.sendall(request)
+        try:
+            while received := sock.recv(65536):
+                answer += received
+        except TimeoutError:
+            pass
+    return answer
+
+
+def test_an_offer_to_upgrade_is_ignored_and_the_request_is_served(fake_server: RunningServer) -> None:
+    body = b'{"inputs": "a"}'
+    request = (
+        b"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    assert exchange(fake_server, request).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("request_bytes", [b"NONSENSE\r\n\r\n", b"POST /embed HTTP/1.1\r\nContent-Length: x\r\n\r\n"])
+def test_what_is_not_http_is_refused_in_json_too(fake_server: RunningServer, request_bytes: bytes) -> None:
+    head, _, body = exchange(fake_server, request_bytes).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error_type"] == "BadRequest"
+
+
+def test_a_path_that_only_resembles_ours_is_not_found(client: httpx.Client) -> None:
+    for path in ("/embed%0A", "/embed/", "//embed"):
+        answer = client.post(path, json={"inputs": "a"})
+        assert (answer.status_code, answer.json()["error_type"]) == (404, "NotFound"), path
+
+
+def test_a_long_list_with_an_early_mistake_is_refused_for_that_mistake(client: httpx.Client) -> None:
+    for body in (["a", *[1] * 200_000], [1, *["a"] * 200_000], [[1], *[["a"]] * 100_000]):
+        answer = embed(client, {"inputs": body})
+        assert answer.status_code == 422
+        assert answer.json()["error"].startswith("inputs[1]")
+
+
 def test_a_failure_of_the_model_is_opaque_and_its_cause_is_in_the_log(
     client: httpx.Client, fake_server: RunningServer
 ) -> None:
@@ -256,6 +300,14 @@ def test_a_large_body_gets_its_413_whole_even_while_the_client_is_still_sending(
         answer = client.post("/embed", content=chunks(), headers=JSON)
         assert answer.status_code == 413
         assert embed(client, {"inputs": "a"}).status_code == 200
+
+
+def test_a_body_that_stops_coming_is_answered_with_408(serve: Serve) -> None:
+    server = serve("--model", "fake://", "--request-timeout-ms", "300")
+    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    answer = exchange(server, head + b'{"inputs"')
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"error_type":"Timeout"' in answer
 
 
 def test_an_endless_body_is_not_read_to_its_end(small_limit: RunningServer) -> None:

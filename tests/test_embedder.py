@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.batching import Batcher, NoFacts
-from app.embedder import Embedder, EmbedOptions, finish, prepare, run
+from app.embedder import MAX_CHARACTERS_PER_TOKEN, Embedder, EmbedOptions, finish, prepare, run
 from app.errors import EmptyInput, InvalidInput, TokenizerFailed
 from app.vectorizers.base import Matrix, TextInput
 from app.vectorizers.fake import FakeEncoding, FakeLaw, FakeVectorizer
@@ -42,15 +42,15 @@ VECTORIZER = Prompted(
 
 
 @asynccontextmanager
-async def embedder(truncate: bool = True) -> AsyncIterator[Embedder]:
+async def embedder(truncate: bool = True, vectorizer: FakeVectorizer = VECTORIZER) -> AsyncIterator[Embedder]:
     async with Worker("w") as worker:
         batcher: Batcher[TextInput, Any] = Batcher(
-            [partial(worker.call, run, VECTORIZER)],
+            [partial(worker.call, run, vectorizer)],
             facts=NoFacts(),
             max_batch_items=8,
             max_batch_tokens=100,
             max_queue_items=100,
-            prepare=partial(worker.call, prepare, VECTORIZER),
+            prepare=partial(worker.call, prepare, vectorizer),
         )
         async with batcher:
             yield Embedder(VECTORIZER.info, batcher, max_inputs=5, truncate=truncate, request_timeout_ms=5000)
@@ -129,6 +129,25 @@ def test_a_text_that_the_tokenizer_cannot_read_costs_no_neighbour_its_answer() -
             assert not isinstance(also_good, BaseException)
 
     asyncio.run(main())
+
+
+def test_megabytes_of_which_the_model_reads_a_page_do_not_wait_in_the_queue() -> None:
+    seen: list[int] = []
+
+    class Measuring(Prompted):
+        def tokenize(self, inputs: Any) -> list[FakeEncoding]:
+            seen.extend(len(one.content) for one in inputs)
+            return super().tokenize(inputs)
+
+    async def main() -> None:
+        async with embedder(
+            vectorizer=Measuring(VECTORIZER._law, name="f", max_batch_tokens=9, max_batch_items=8)
+        ) as one:
+            left = await one.embed(["word " * 100_000 + "end"], EmbedOptions(cut_left=True))
+            np.testing.assert_array_equal(left.rows, (await one.embed(["word word word end"], EmbedOptions())).rows)
+
+    asyncio.run(main())
+    assert seen[0] == 6 * MAX_CHARACTERS_PER_TOKEN
 
 
 def test_a_row_of_zeros_stays_what_it_is() -> None:

@@ -11,7 +11,8 @@ APP = ROOT / "app"
 
 MAY_IMPORT = {
     "app.__main__": {"app.main", "app.settings", "app.logs", "app.errors"},
-    "app.main": {"app.api", "app.embedder", "app.errors", "app.metrics", "app.service", "app.settings"},
+    "app.main": {"app.api", "app.metrics", "app.server", "app.service", "app.settings"},
+    "app.server": set(),
     "app.service": {
         "app.batching", "app.embedder", "app.errors", "app.metrics", "app.settings", "app.vectorizers", "app.worker",
     },

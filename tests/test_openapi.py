@@ -27,7 +27,7 @@ def test_the_document_describes_every_route_and_its_examples_work(client: httpx.
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {"/embed", "/health", "/ready", "/info", "/metrics"}
     embed = document["paths"]["/embed"]["post"]
-    assert set(embed["responses"]) == {"200", "401", "413", "415", "422", "429", "500", "503", "504"}
+    assert set(embed["responses"]) == {"200", "401", "408", "413", "415", "422", "429", "500", "503", "504"}
     examples = embed["requestBody"]["content"]["application/json"]["examples"]
     assert examples
     for example in examples.values():

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 import time
 
 import httpx
@@ -300,6 +301,21 @@ def test_a_client_that_leaves_between_dispatch_and_answer_breaks_nothing(serve: 
     assert server.embed_all("stays")[0].status_code == 200
 
 
+def test_a_pipelining_client_that_leaves_breaks_nothing_and_is_counted(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=300")
+    body = b'{"inputs": "a"}'
+    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.sendall((head + body) * 2)
+        asyncio.run(server.until(lambda: server.metric("convoy_batch_items_count"), 1))
+    left = 'convoy_requests_total{route="/embed",status="499"}'
+    asyncio.run(server.until(lambda: server.metric(left), 1))
+    assert server.embed_all("stays")[0].status_code == 200
+    assert "Traceback" not in server.log()
+
+
 # --- the end --------------------------------------------------------------------------------------------------------
 
 
@@ -324,8 +340,8 @@ def test_sigterm_with_200_in_flight_answers_all_refuses_new_ones_and_exits_with_
     assert server.process.wait(20) == 0
 
 
-def test_a_drain_that_takes_too_long_ends_in_time(serve: Serve) -> None:
-    server = serve("--model", "fake://?base_ms=4000", "--drain-timeout-s", "0.5")
+def test_a_drain_that_takes_too_long_tells_those_who_wait_and_ends_in_time(serve: Serve) -> None:
+    server = serve("--model", "fake://?base_ms=10000", "--drain-timeout-s", "0.5")
 
     async def main() -> Answered:
         async with server.crowd() as crowd:
@@ -335,10 +351,19 @@ def test_a_drain_that_takes_too_long_ends_in_time(serve: Serve) -> None:
             return await call
 
     started = time.monotonic()
-    assert asyncio.run(main()).status_code in (200, 503)
+    answer = asyncio.run(main())
+    assert (answer.status_code, answer.json()["error_type"]) == (503, "Unhealthy")
     assert server.process.wait(30) == 0
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 9, "it waited for the thread inside the model"
     assert "the drain ran out of time" in server.log()
+
+
+def test_sigterm_while_the_model_loads_ends_cleanly(serve: Serve) -> None:
+    server = serve(ready=False)
+    time.sleep(4)  # in the middle of importing torch, or of loading the weights
+    assert server.stop() == 0
+    assert "Traceback" not in server.log()
+    assert "terminate called" not in server.log()
 
 
 def test_logs_in_json_are_one_object_a_line(serve: Serve) -> None:

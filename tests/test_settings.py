@@ -36,6 +36,10 @@ def test_every_option_has_a_sentence_of_help() -> None:
         (["--device", "cuda:1", "--workers", "2"], "use --device cuda"),
         (["--api-key", "a", "--api-key-file", "b"], "keep one of them"),
         (["--protect-metrics", "on"], "needs --api-key"),
+        (["--api-key", "two\nlines"], "one line of visible characters"),
+        (["--model", ""], "--model"),
+        (["--device", "cuda:٣"], "must be auto"),
+        (["--request-timeout-ms", "9" * 400], "--request-timeout-ms"),
         (["--api-key", ""], "--api-key: is empty; leave it out"),
     ],
 )
@@ -66,6 +70,11 @@ def test_an_empty_or_missing_key_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(StartFailed, match="is empty"):
         read_settings(["--api-key-file", str(tmp_path / "empty")]).key()
+    (tmp_path / "two").write_text("a\nb\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name, says in (("two", "one line"), ("binary", "cannot be read")):
+        with pytest.raises(StartFailed, match=says):
+            read_settings(["--api-key-file", str(tmp_path / name)]).key()
 
 
 def test_an_empty_key_in_the_environment_does_not_silently_mean_no_key(monkeypatch: pytest.MonkeyPatch) -> None:

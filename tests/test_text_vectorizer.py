@@ -99,12 +99,6 @@ def test_long_texts_are_cut_as_sentence_transformers_cuts_them_or_from_the_left(
     np.testing.assert_allclose(vectorizer([right]), encode(reference, [text]), atol=2e-6)
 
 
-def test_a_text_of_megabytes_is_not_tokenized_whole(vectorizer: TextVectorizer) -> None:
-    (encoding,) = vectorizer.tokenize([TextInput("word " * 1_000_000)])
-    assert encoding.n_tokens == 256
-    assert encoding.n_cut < 256 * 256
-
-
 def test_token_ids_give_the_vector_of_their_text(vectorizer: TextVectorizer) -> None:
     (encoding,) = vectorizer.tokenize([TextInput("Where is my card?")])
     (from_ids,) = vectorizer.tokenize([TextInput(encoding.ids)])

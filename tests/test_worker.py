@@ -32,6 +32,18 @@ def test_an_ordinary_exception_belongs_to_its_call_alone() -> None:
     asyncio.run(main())
 
 
+def test_even_a_stop_iteration_arrives() -> None:
+    def stop() -> None:
+        next(iter(()))
+
+    async def main() -> None:
+        async with Worker("w") as worker:
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await worker.call(stop)
+
+    asyncio.run(main())
+
+
 def test_a_call_that_ends_the_thread_fails_with_all_that_are_queued_behind_it() -> None:
     def die() -> None:
         time.sleep(0.05)

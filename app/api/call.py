@@ -7,9 +7,9 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from app.api.errors import BodyTooLarge, UnsupportedMediaType
+from app.api.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 """What a client's own X-Request-Id may look like; any other is replaced."""
@@ -34,6 +34,7 @@ class Call:
         "content_length",
         "content_type",
         "receive",
+        "replied",
         "request_id",
         "scope",
         "started",
@@ -44,6 +45,8 @@ class Call:
         self.receive = receive
         self.started = time.perf_counter()
         self.body_unread = True
+        self.replied = False
+        """Whether an answer has begun; there can be no other then."""
         self.content_type = self.accept = self.authorization = self.request_id = b""
         self.content_length = -1
         for name, value in scope["headers"]:
@@ -60,11 +63,11 @@ class Call:
         if not self.request_id:
             self.request_id = b"%b-%x" % (_prefix.encode(), next(_numbers))
 
-    async def read_json_body(self, limit: int) -> bytes:
+    async def read_json_body(self, limit: int, timeout_s: float) -> bytes:
         """The whole body of a JSON request.
 
-        Raises UnsupportedMediaType for another content type and BodyTooLarge beyond `limit` bytes, without reading
-        further.
+        Raises UnsupportedMediaType for another content type, BodyTooLarge beyond `limit` bytes, without reading
+        further, BodyTooSlow where it is not there in `timeout_s` seconds, and ClientLeft.
         """
         kind = self.content_type.partition(b";")[0].strip().lower()
         if kind and kind != b"application/json" and not kind.endswith(b"+json"):
@@ -73,20 +76,33 @@ class Call:
             )
         if self.content_length > limit:
             raise BodyTooLarge(limit)
+        message = await self.receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):  # the usual case: all at once
+            self.body_unread = False
+            body: bytes = message.get("body", b"")
+            if len(body) > limit:
+                raise BodyTooLarge(limit)
+            return body
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._read_on(message, limit)
+        except TimeoutError:
+            raise BodyTooSlow(f"The body was not there within {timeout_s:g} s; send it faster, or in parts.") from None
+
+    async def _read_on(self, message: Message, limit: int) -> bytes:
         chunks: list[bytes] = []
         size = 0
         while True:
-            message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientLeft
-            chunk: bytes = message.get("body", b"")
-            size += len(chunk)
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
             if size > limit:
                 raise BodyTooLarge(limit)
             if not message.get("more_body", False):
                 self.body_unread = False
-                return b"".join(chunks) + chunk if chunks else chunk
-            chunks.append(chunk)
+                return b"".join(chunks)
+            message = await self.receive()
 
     @property
     def elapsed_s(self) -> float:
@@ -117,7 +133,7 @@ class Reply:
 
     async def send(self, call: Call, send: Send) -> None:
         """Send it; where the body of the call was not read, close the connection, but only after a moment."""
-        close = self.status == 413 and call.body_unread
+        close = self.status in (408, 413) and call.body_unread
         headers = [
             *self.headers,
             (b"content-length", b"%d" % len(self.body)),
@@ -125,6 +141,7 @@ class Reply:
         ]
         if close:
             headers.append((b"connection", b"close"))
+        call.replied = True
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": close})
         if close:

@@ -1,5 +1,6 @@
 """The edge itself: every request passes here, and its own routes are answered without a framework in between."""
 
+import asyncio
 import hmac
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,7 @@ from app.api.errors import (
     status_of,
 )
 from app.api.routes import Route
+from app.errors import ShuttingDown
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class Edge:
         call = Call(scope, receive)
         route = self._routes.get(scope["path"])
         label = route.path if route is not None else OTHER
+        status = 500
         try:
             if route is None or not route.open:
                 self._authorize(call)
@@ -61,13 +64,16 @@ class Edge:
             else:
                 self._check_method(route, call.scope["method"])
                 reply = await route.endpoint(call)
-                await reply.send(call, send)
                 status = reply.status
+                await reply.send(call, send)
         except ClientLeft:
             status = CLIENT_LEFT
+        except asyncio.CancelledError:  # the server's time to stop is over
+            status = await self._fail(call, ShuttingDown("The service has shut down; send this again elsewhere."), send)
         except Exception as error:
             status = await self._fail(call, error, send)
-        self._report(label, status, call.elapsed_s)
+        finally:
+            self._report(label, status, call.elapsed_s)
 
     def _authorize(self, call: Call) -> None:
         """Compare in constant time, so that a key cannot be guessed byte by byte."""
@@ -85,6 +91,7 @@ class Edge:
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                call.replied = True
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", call.request_id)]
             await send(message)
@@ -93,6 +100,10 @@ class Edge:
         return status
 
     async def _fail(self, call: Call, error: Exception, send: Send) -> int:
+        """Answer with an error; where an answer has begun, the connection is lost, and so is the client."""
+        if call.replied:
+            log.warning("an answer could not be sent", request_id=call.request_id.decode(), error=repr(error))
+            return CLIENT_LEFT
         reply = reply_for(error, call.request_id)
         if reply.status == 500:
             log.error("a request failed", request_id=call.request_id.decode(), path=call.scope["path"], exc_info=error)
@@ -112,7 +123,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, method = request.scope["path"], request.scope["method"]
     own = (
-        MethodNotAllowed(method, path, (error.headers or {}).get("allow", "GET"))
+        MethodNotAllowed(method, path, (error.headers or {}).get("Allow", "GET"))
         if error.status_code == 405
         else NotFound(f"There is nothing at {path}; GET /docs lists what there is.")
     )

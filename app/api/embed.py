@@ -1,13 +1,23 @@
 """`POST /embed`: the native protocol, wire-compatible with text-embeddings-inference's route of that name."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from app.api.call import Call, Reply
-from app.api.encoders import AT_ONCE_FLOATS, as_base64_json, as_json, as_json_in_turns, as_octets
+from app.api.encoders import as_base64_json, as_json, as_octets, in_turns
 from app.api.routes import Route
 from app.api.watch import Watchman
 from app.embedder import Content, Embedder, Embeddings, EmbedOptions, ModelInfo
@@ -34,13 +44,13 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-TokenId = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+TokenId = Annotated[int, BeforeValidator(_whole)]
 Dimensions = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 Inputs = Annotated[
     Annotated[str, Tag("text")]
-    | Annotated[list[str], Tag("texts")]
-    | Annotated[list[TokenId], Tag("ids")]
-    | Annotated[list[list[TokenId]], Tag("id_lists")],
+    | Annotated[list[str], Field(fail_fast=True), Tag("texts")]
+    | Annotated[list[TokenId], Field(fail_fast=True), Tag("ids")]
+    | Annotated[list[Annotated[list[TokenId], Field(fail_fast=True)]], Field(fail_fast=True), Tag("id_lists")],
     Discriminator(_kind),
 ]
 
@@ -111,6 +121,8 @@ class Asked(NamedTuple):
     as_base64: bool
 
 
+LARGE_BODY = 262_144
+"""A larger body is parsed on another thread: the loop shares the interpreter with it, but goes on turning."""
 SMALL_BODY = 4096
 """A larger body is parsed once, by the validation."""
 FIELDS = EmbedRequest.model_fields.keys()
@@ -148,7 +160,12 @@ ANSWER = {
 
 
 def embed_route(
-    embedder: Callable[[], Embedder], *, max_inputs: int, max_body_bytes: int, report_truncated: Callable[[int], None]
+    embedder: Callable[[], Embedder],
+    *,
+    max_inputs: int,
+    max_body_bytes: int,
+    body_timeout_s: float,
+    report_truncated: Callable[[int], None],
 ) -> Route:
     """The route `POST /embed`; `embedder` raises NotReady while there is none, `report_truncated` is
     told how many inputs of an answer were cut."""
@@ -156,8 +173,8 @@ def embed_route(
     watchman = Watchman()
 
     async def embed(call: Call) -> Reply:
-        body = await call.read_json_body(max_body_bytes)
-        asked = parse(body)
+        body = await call.read_json_body(max_body_bytes, body_timeout_s)
+        asked = parse(body) if len(body) <= LARGE_BODY else await asyncio.to_thread(parse, body)
         parsed_s = call.elapsed_s
         try:
             with watchman.over(call):
@@ -169,11 +186,9 @@ def embed_route(
         if OCTETS in call.accept:
             content_type, encoded = OCTETS, as_octets(answer.rows)
         elif asked.as_base64:
-            content_type, encoded = JSON, as_base64_json(answer.rows)
-        elif answer.rows.size <= AT_ONCE_FLOATS:
-            content_type, encoded = JSON, as_json(answer.rows)
+            content_type, encoded = JSON, await in_turns(as_base64_json, answer.rows)
         else:
-            content_type, encoded = JSON, await as_json_in_turns(answer.rows)
+            content_type, encoded = JSON, await in_turns(as_json, answer.rows)
         return Reply(200, encoded, content_type, headers_for(call, answer, content_type, parsed_s))
 
     return Route(
@@ -182,7 +197,7 @@ def embed_route(
         endpoint=embed,
         summary="Embed one text or many",
         answers={200: ANSWER},
-        errors=(401, 413, 415, 422, 429, 500, 503, 504),
+        errors=(401, 408, 413, 415, 422, 429, 500, 503, 504),
         body_schema=lambda: body_schema(max_inputs, _model_of(embedder)),
         examples=EXAMPLES,
     )

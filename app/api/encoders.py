@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,23 +11,25 @@ import orjson
 Matrix = npt.NDArray[np.float32]
 """Vectors, shape (n, dimension)."""
 
-AT_ONCE_FLOATS = 64_000
-"""Encoding this many floats holds the event loop for about a millisecond; more are encoded in turns."""
+AT_ONCE_FLOATS = 16_000
+"""Encoding this many floats holds the event loop for up to a millisecond or two; more are encoded in turns."""
+
+
+async def in_turns(encode: Callable[[Matrix], bytes], rows: Matrix) -> bytes:
+    """A JSON list made of the lists that `encode` makes of some rows at a time, so that others get the loop too."""
+    if rows.size <= AT_ONCE_FLOATS:
+        return encode(rows)
+    step = max(1, AT_ONCE_FLOATS // rows.shape[1])
+    parts = []
+    for start in range(0, len(rows), step):
+        parts.append(encode(rows[start : start + step])[1:-1])
+        await asyncio.sleep(0)
+    return b"[" + b",".join(parts) + b"]"
 
 
 def as_json(rows: Matrix) -> bytes:
     """`[[0.1,…],…]`, each float32 in its shortest exact form."""
     return orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-async def as_json_in_turns(rows: Matrix) -> bytes:
-    """The same for many rows, letting others have the event loop in between."""
-    step = max(1, AT_ONCE_FLOATS // rows.shape[1])
-    parts = []
-    for start in range(0, len(rows), step):
-        parts.append(as_json(rows[start : start + step])[1:-1])
-        await asyncio.sleep(0)
-    return b"[" + b",".join(parts) + b"]"
 
 
 def as_base64_json(rows: Matrix) -> bytes:

@@ -47,6 +47,10 @@ class BodyTooLarge(HttpError):
         super().__init__(f"The body is larger than {limit} bytes, the limit (--max-body-bytes); send it in parts.")
 
 
+class BodyTooSlow(HttpError):
+    """The body did not arrive in time."""
+
+
 class UnsupportedMediaType(HttpError):
     """The body is in a format that is not read here."""
 
@@ -55,6 +59,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     Unauthorized: (401, "Unauthorized"),
     NotFound: (404, "NotFound"),
     MethodNotAllowed: (405, "MethodNotAllowed"),
+    BodyTooSlow: (408, "Timeout"),
     BodyTooLarge: (413, "TooLarge"),
     UnsupportedMediaType: (415, "UnsupportedMediaType"),
     EmptyInput: (422, "Empty"),

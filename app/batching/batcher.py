@@ -55,7 +55,7 @@ class Batcher(Generic[Q, R]):
     that long.
 
     A batch that fails is run again in halves until the item at fault fails alone; a batch the device has no memory
-    for lowers the token budget as well.
+    for lowers the token budget as well, down to `min_batch_tokens`.
 
     `clock` measures where time went, in seconds; deadlines and waiting follow the event loop's own clock, which may be
     coarser. Use as an asynchronous context manager; leaving it ends every request that still waits.
@@ -70,6 +70,7 @@ class Batcher(Generic[Q, R]):
         max_batch_tokens: int,
         max_queue_items: int,
         max_wait_ms: float = 0,
+        min_batch_tokens: int = 1,
         prepare: Prepare | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -77,6 +78,7 @@ class Batcher(Generic[Q, R]):
         self.max_batch_tokens = max_batch_tokens
         self.waiting_items = 0
         """Items submitted and not dispatched; `max_queue_items` bounds it."""
+        self._min_batch_tokens = min_batch_tokens
         self._max_queue_items = max_queue_items
         self._max_wait_s = max_wait_ms / 1000
         self._facts = facts
@@ -106,7 +108,7 @@ class Batcher(Generic[Q, R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stop(ShuttingDown("The service has shut down."))
+        self.stop(ShuttingDown("The service has shut down."))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -130,7 +132,8 @@ class Batcher(Generic[Q, R]):
     @property
     def predicted_wait_s(self) -> float:
         """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 where there is none."""
-        return self._queue.tokens / self._tokens_per_s if self._tokens_per_s else 0.0
+        rate = self._tokens_per_s * max(1, self._workers_left)
+        return self._queue.tokens / rate if rate else 0.0
 
     async def submit(self, items: Sequence[Q], sizes: Sequence[int], *, deadline: float | None = None) -> Answer[R]:
         """Wait for the rows of `items`, in their order; all are accepted and answered, or none.
@@ -172,8 +175,16 @@ class Batcher(Generic[Q, R]):
     async def drain(self) -> None:
         """Accept nothing new, and return when everything accepted has ended; bound it with a timeout."""
         self._draining = True
+        self._wake.set()
         if self._open:
             await self._drained.wait()
+
+    def stop(self, error: Exception) -> None:
+        """Refuse whatever comes and end whatever waits, all with `error`."""
+        self._stopped_by = self._stopped_by or error
+        self._stopped.set()
+        for ticket in list(self._open):
+            self._end(ticket, error)
 
     # --- admit ------------------------------------------------------------------------------------------------------
 
@@ -222,7 +233,7 @@ class Batcher(Generic[Q, R]):
             try:
                 outcomes = await self._prepare(batch.payloads)
             except WorkerDied as error:
-                self._stop(NotReady(f"Inputs can no longer be prepared; this replica must be restarted. {error}"))
+                self.stop(NotReady(f"Inputs can no longer be prepared; this replica must be restarted. {error}"))
             except Exception as error:
                 self._fail(batch, error)
             else:
@@ -259,7 +270,9 @@ class Batcher(Generic[Q, R]):
 
     async def _growth(self) -> None:
         """Let an incomplete batch grow until its oldest item has waited `max_wait_ms`."""
-        while self._max_wait_s and self._queue and not self._queue.fills(self.max_batch_items, self.max_batch_tokens):
+        while self._max_wait_s and self._queue and not self._draining:
+            if self._queue.fills(self.max_batch_items, self.max_batch_tokens):
+                return
             left_s = self._queue.oldest_arrival + self._max_wait_s - self._clock()
             if left_s <= 0:
                 return
@@ -310,13 +323,13 @@ class Batcher(Generic[Q, R]):
         except WorkerDied:
             raise
         except Exception as error:
-            if isinstance(error, OutOfMemory):
-                self._lower_budget(batch.tokens)
             if batch.items == 1:
                 self._failed_in_a_row += 1
                 self._facts.item_failed(error)
                 self._fail(batch, error)
                 return
+            if isinstance(error, OutOfMemory):
+                self._lower_budget(batch.tokens)
             self._facts.batch_split(error)
             for half in (batch.first_half(), batch.second_half()):
                 live = half.live()
@@ -324,7 +337,7 @@ class Batcher(Generic[Q, R]):
                     await self._run_or_split(worker, live)
         else:
             self._failed_in_a_row = 0
-            batch.resolve(rows)
+            batch.resolve(rows, self._clock())
 
     def _learn_rate(self, tokens: int, seconds: float) -> None:
         if seconds > 0:
@@ -343,14 +356,14 @@ class Batcher(Generic[Q, R]):
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         for ticket in batch.tickets():
-            self._end(ticket, error)
+            self._end(ticket, error)  # one whose rows are all there has been answered already
 
     def _expire(self, ticket: Ticket[R]) -> None:
         waited_ms = (self._clock() - ticket.arrived) * 1000
         self._end(ticket, DeadlineExceeded(f"The answer was not ready within the deadline; waited {waited_ms:.0f} ms."))
 
     def _lower_budget(self, failed_tokens: int) -> None:
-        lower = max(1, min(self.max_batch_tokens, failed_tokens) // 2)
+        lower = max(self._min_batch_tokens, min(self.max_batch_tokens, failed_tokens) // 2)
         if lower < self.max_batch_tokens:
             self.max_batch_tokens = lower
             self._facts.budget_lowered(lower)
@@ -359,21 +372,14 @@ class Batcher(Generic[Q, R]):
         self._workers_left -= 1
         self._facts.worker_lost(error, self._workers_left)
         if self._workers_left == 0:
-            self._stop(NotReady("The model's last worker has died; this replica must be restarted."))
+            self.stop(NotReady("The model's last worker has died; this replica must be restarted."))
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         """None of the batcher's tasks may die silently: a defect in one ends all that wait, and says so."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._facts.batcher_stopped(error)
-            self._stop(NotReady("The batcher has stopped; this replica must be restarted."))
-
-    def _stop(self, error: Exception) -> None:
-        """Refuse whatever comes and end whatever waits, all with `error`."""
-        self._stopped_by = self._stopped_by or error
-        self._stopped.set()
-        for ticket in list(self._open):
-            self._end(ticket, error)
+            self.stop(NotReady("The batcher has stopped; this replica must be restarted."))
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -107,17 +107,23 @@ class Ticket(Generic[R]):
         self.running -= 1
         if self.running == 0:
             self.run_s += now - self.running_since
+
+    def take_row(self, index: int, row: R, now: float) -> None:
+        """One item's row is there; with the last of them, the request is answered."""
+        self.rows[index] = row
+        self.missing -= 1
         if self.missing == 0 and not self.future.done():
             self.future.set_result(self._answer(now))
 
     def _answer(self, now: float) -> Answer[R]:
+        run_s = self.run_s + (now - self.running_since if self.running else 0.0)
         return Answer(
             self.rows,
             list(self.payloads),
             sum(self.tokens),
             self.prepared_at - self.arrived,
-            now - self.prepared_at - self.run_s,
-            self.run_s,
+            now - self.prepared_at - run_s,
+            run_s,
             self.batches,
             self.batch_items,
             self.batch_tokens,
@@ -142,11 +148,10 @@ class Batch:
         """The requests in this batch, each once, in order of arrival."""
         return list(dict.fromkeys([ticket for ticket, _ in self.owners]))
 
-    def resolve(self, rows: Rows[Any]) -> None:
+    def resolve(self, rows: Rows[Any], now: float) -> None:
         """Give each item its row."""
         for (ticket, index), row in zip(self.owners, rows, strict=True):
-            ticket.rows[index] = row
-            ticket.missing -= 1
+            ticket.take_row(index, row, now)
 
     def first_half(self) -> "Batch":
         """The first half of the items, by number."""

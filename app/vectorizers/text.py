@@ -25,9 +25,6 @@ DEFAULT_MAX_TOKENS = 512
 """Where neither the model nor its tokenizer names a maximum."""
 DEFAULT_BATCH_TOKENS = 16_384
 """Most tokens in one forward until the warm-up has measured better."""
-MAX_CHARACTERS_PER_TOKEN = 256
-"""A text is cut to this many characters for each token it may have before it is tokenized: no real text has tokens
-that long, and nobody can make the tokenizer read megabytes of which the model sees a page."""
 CHECK_TEXTS = (
     "a",
     "Where is my card?",
@@ -152,6 +149,7 @@ class TextVectorizer:
             raise StartFailed(f"The model {source.location} does not begin with a transformer that reads text.")
         model.eval()
         self._reference = model
+        self._transformer = model[0]
         self._ends_normalized = isinstance(model[-1], Normalize)
         modules = list(model)[:-1] if self._ends_normalized else list(model)
         self._model = torch.nn.Sequential(*modules)
@@ -166,7 +164,8 @@ class TextVectorizer:
         self._tokenizer = Tokenizer.from_str(slow.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._vocabulary_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        embedded = self._transformer.auto_model.get_input_embeddings().weight.shape[0]
+        self._vocabulary_size = min(self._tokenizer.get_vocab_size(with_added_tokens=True), embedded)
         self._pad_id = slow.pad_token_id if slow.pad_token_id is not None else 0
         self._pad_left = slow.padding_side == "left"
         longest = self._reference.max_seq_length or slow.model_max_length
@@ -220,7 +219,7 @@ class TextVectorizer:
             default_prompt_name=model.default_prompt_name,
             warmup=tuple(budget.steps),
             details={
-                "architecture": type(model[0].auto_model).__name__,
+                "architecture": type(self._transformer.auto_model).__name__,
                 "modules": [type(module).__name__ for module in model],
                 "forward": "padded, sorted by length",
                 "threads": self._threads if self._device.type == "cpu" else None,
@@ -240,9 +239,7 @@ class TextVectorizer:
     def _as_text(self, one: TextInput) -> str | None:
         """What is to be tokenized, or None where the input brings its own ids."""
         if isinstance(one.content, str):
-            text = one.prompt + one.content
-            most = self._max_tokens * MAX_CHARACTERS_PER_TOKEN
-            return text if len(text) <= most else text[-most:] if one.cut_left else text[:most]
+            return one.prompt + one.content
         if one.prompt:
             return one.prompt + self._tokenizer.decode(one.content, skip_special_tokens=True)
         return None

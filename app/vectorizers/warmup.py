@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.errors import StartFailed
 from app.vectorizers.base import WarmupStep
 
 TEXT_TOKENS = 32
@@ -65,6 +66,8 @@ def sweep(
             WarmupStep(step.tokens, step.items, min(step.seconds, seconds))
             for step, seconds in zip(steps, again, strict=True)
         ]
+    if not steps:
+        raise StartFailed("The device has too little memory for one short text; free some, or serve a smaller model.")
     base_s, token_s = fit(steps)
     return Budget(smallest_near_peak(base_s, token_s, steps), base_s, token_s, steps)
 

@@ -1,0 +1,124 @@
+"""The process around the application: uvicorn, with our own way to begin, to stop, and to treat broken HTTP."""
+
+import asyncio
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = structlog.get_logger(__name__)
+
+KEEP_ALIVE_S = 75
+"""Longer than the idle time of the usual load balancers (60 s), so that it is never us who close first."""
+CLOSE_TIMEOUT_S = 5
+"""For connections that are still sending or receiving after the drain."""
+UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+BAD_REQUEST = b'{"error":"This is not HTTP/1.1 as it is understood here.","error_type":"BadRequest"}'
+
+
+class Served(Protocol):
+    """What the server asks of the service it runs."""
+
+    became_ready: asyncio.Event
+
+    async def drain(self) -> None:
+        """Finish what was accepted, within the time for it."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """HTTP/1.1 that ignores offers to upgrade, as RFC 9110 (7.8) allows, and answers broken requests in JSON.
+
+    Clients such as Java's offer HTTP/2 (`Upgrade: h2c`) with the first request; the parser would take all that follows
+    the headers for the other protocol, and the body would be lost.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        if b"h2c" in data:
+            head, end, body = data.partition(b"\r\n\r\n")
+            data = UPGRADE.sub(b"\r\nx-upgrade:", head) + end + body
+        super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(BAD_REQUEST)}\r\n\r\n".encode() + BAD_REQUEST)
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Drains first, while the port still answers; then closes, and ends with 0, or with 1 where something failed."""
+
+    def __init__(self, app: Callable[..., object], service: Served, host: str, port: int) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                http=HttpProtocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+            )
+        )
+        self._service = service
+        self._stopping: asyncio.Task[None] | None = None
+        self.exit_code = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announcement = asyncio.create_task(self._announce())
+
+    async def _announce(self) -> None:
+        await self._service.became_ready.wait()
+        log.info(f"serving on {self.url} · documentation at {self.url}/docs")
+        log.info(
+            f"try it: curl {self.url}/embed -H 'content-type: application/json' "
+            """-d '{"inputs": "Where is my card?"}'"""
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Drain, then exit; a second time, do not wait for the drain."""
+        if self._stopping is not None:
+            self.should_exit = self.force_exit = True
+            return
+        log.info("stopping: what was accepted is finished first")
+        self._stopping = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        await self._service.drain()
+        self.should_exit = True
+
+    def fail(self, reason: str) -> None:
+        """End the process with an error."""
+        log.critical("the service cannot go on", reason=reason)
+        self.exit_code = 1
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where to reach it, with the port it really has."""
+        port = self.servers[0].sockets[0].getsockname()[1]
+        host = "127.0.0.1" if self.config.host in ("0.0.0.0", "::") else self.config.host  # noqa: S104
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
