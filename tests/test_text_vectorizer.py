@@ -9,11 +9,12 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from app.errors import OutOfMemory, StartFailed
+from app.errors import OutOfMemory, StartFailed, TokenizerFailed
 from app.vectorizers import sources
 from app.vectorizers.base import TextInput
 from app.vectorizers.sources import ModelSource, find_model
 from app.vectorizers.text import TextVectorizer
+from app.vectorizers.tokenizer import TextTokenizer, TokenIds
 
 WORDS = ("card", "account", "where", "money", "please", "help", "antidisestablishmentarianism", "1,234.56", "why?")
 
@@ -125,15 +126,23 @@ def test_running_out_of_memory_is_reported_as_such(vectorizer: TextVectorizer, m
 
 
 def test_a_model_whose_vectors_come_out_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TextVectorizer, "_cut", lambda self, one, ids: _Wrong(ids[:2], 0, 0))
+    monkeypatch.setattr(TextTokenizer, "_cut", lambda self, one, ids: TokenIds(ids[:2]))
     with pytest.raises(StartFailed, match="do not come out"):
         TextVectorizer(find_model("bundled", None), name="m")
 
 
-def _Wrong(ids: list[int], n_cut: int, prompt_tokens: int) -> Any:  # noqa: N802
-    from app.vectorizers.text import TokenIds
+def test_a_tokenizer_that_panics_fails_as_an_error_and_not_as_the_end_of_its_thread(
+    vectorizer: TextVectorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panic = type("PanicException", (BaseException,), {})
 
-    return TokenIds(ids, n_cut, prompt_tokens)
+    class Panicking:
+        def encode_batch_fast(self, texts: list[str]) -> None:
+            raise panic("index out of bounds")
+
+    monkeypatch.setattr(vectorizer._tokenizer, "_tokenizer", Panicking())
+    with pytest.raises(TokenizerFailed, match="index out of bounds"):
+        vectorizer.tokenize([TextInput("a")])
 
 
 @pytest.fixture

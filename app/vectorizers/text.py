@@ -4,13 +4,12 @@ import random
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from tokenizers import Tokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from app.errors import OutOfMemory, StartFailed, WorkerDied
@@ -18,11 +17,10 @@ from app.vectorizers.base import Matrix, ModelInfo, TextInput, require_finite
 from app.vectorizers.devices import choose_device, choose_dtype, describe_device, granted_cores
 from app.vectorizers.padding import length_buckets, pad
 from app.vectorizers.sources import ModelSource
+from app.vectorizers.tokenizer import TextTokenizer, TokenIds
 from app.vectorizers.warmup import TEXT_TOKENS, Budget, sweep
 
 WARMUP_LIMIT_S = 4.0
-DEFAULT_MAX_TOKENS = 512
-"""Where neither the model nor its tokenizer names a maximum."""
 DEFAULT_BATCH_TOKENS = 16_384
 """Most tokens in one forward until the warm-up has measured better."""
 CHECK_TEXTS = (
@@ -33,21 +31,6 @@ CHECK_TEXTS = (
 )
 CHECK_COSINE = 0.99999
 CHECK_COSINE_HALF = 0.995
-
-
-class TokenIds(NamedTuple):
-    """One input as the model reads it: its token ids, how many were cut off, how many belong to the prompt.
-
-    `prompt_tokens` counts only where the model leaves the prompt out when it pools.
-    """
-
-    ids: list[int]
-    n_cut: int = 0
-    prompt_tokens: int = 0
-
-    @property
-    def n_tokens(self) -> int:
-        return len(self.ids)
 
 
 class TextVectorizer:
@@ -80,7 +63,12 @@ class TextVectorizer:
         self._threads = max(1, granted_cores() // workers)
         self._use_threads()
         self._load_model(source)
-        self._load_tokenizer()
+        self._tokenizer = TextTokenizer(
+            self._reference.tokenizer,
+            max_tokens=self._reference.max_seq_length,
+            embedded_tokens=self._transformer.auto_model.get_input_embeddings().weight.shape[0],
+            counts_prompt=self._drops_prompt,
+        )
         self._max_batch_tokens = max_batch_tokens or DEFAULT_BATCH_TOKENS
         self._forward_cost_tokens = 0.0
         self._check_vectors()
@@ -94,12 +82,7 @@ class TextVectorizer:
         return self._info
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[TokenIds]:
-        texts = [self._as_text(one) for one in inputs]
-        encoded = iter(self._tokenizer.encode_batch_fast([text for text in texts if text is not None]))
-        return [
-            self._cut(one, one.content if text is None else next(encoded).ids)  # type: ignore[arg-type]  # ids, as there is no text
-            for one, text in zip(inputs, texts, strict=True)
-        ]
+        return self._tokenizer(inputs)
 
     def __call__(self, inputs: Sequence[str] | Sequence[TokenIds], *, normalize: bool | None = None) -> Matrix:
         encodings = self._encode(inputs)
@@ -157,27 +140,6 @@ class TextVectorizer:
         self._drops_prompt = any(isinstance(module, Pooling) and not module.include_prompt for module in modules)
         self._dimension = int(model.get_embedding_dimension() or 0)
 
-    def _load_tokenizer(self) -> None:
-        slow = self._reference.tokenizer
-        if not getattr(slow, "is_fast", False):
-            raise StartFailed("The model has no fast tokenizer (tokenizer.json), which Convoy needs.")
-        self._tokenizer = Tokenizer.from_str(slow.backend_tokenizer.to_str())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        embedded = self._transformer.auto_model.get_input_embeddings().weight.shape[0]
-        self._vocabulary_size = min(self._tokenizer.get_vocab_size(with_added_tokens=True), embedded)
-        self._pad_id = slow.pad_token_id if slow.pad_token_id is not None else 0
-        self._pad_left = slow.padding_side == "left"
-        longest = self._reference.max_seq_length or slow.model_max_length
-        self._max_tokens = int(longest) if longest and longest < 1_000_000 else DEFAULT_MAX_TOKENS
-        special = self._tokenizer.encode("a").special_tokens_mask
-        self._n_before = special.index(0)
-        self._n_after = special[::-1].index(0)
-        if any(self._tokenizer.encode("a").type_ids):
-            raise StartFailed(
-                "The model's tokenizer gives a text token types other than 0, which Convoy does not know."
-            )
-
     def _check_vectors(self) -> None:
         """Refuse to serve vectors that differ from sentence-transformers' own."""
         texts = list(CHECK_TEXTS)
@@ -194,8 +156,8 @@ class TextVectorizer:
 
     def _warm_up(self, max_batch_items: int) -> Budget:
         """Measure forwards of growing size; also pays every first-call cost before the first request."""
-        ids = random.Random(0).choices(range(self._vocabulary_size), k=self._max_tokens)
-        each = min(TEXT_TOKENS, self._max_tokens)
+        ids = random.Random(0).choices(range(self._tokenizer.vocabulary_size), k=self._tokenizer.max_tokens)
+        each = min(TEXT_TOKENS, self._tokenizer.max_tokens)
 
         def run(items: int, tokens_each: int) -> None:
             try:
@@ -210,8 +172,8 @@ class TextVectorizer:
         return ModelInfo(
             name=name,
             dimension=self._dimension,
-            max_input_tokens=self._max_tokens,
-            vocabulary_size=self._vocabulary_size,
+            max_input_tokens=self._tokenizer.max_tokens,
+            vocabulary_size=self._tokenizer.vocabulary_size,
             device=device,
             dtype=str(self._dtype).removeprefix("torch."),
             max_batch_tokens=self._max_batch_tokens,
@@ -228,7 +190,7 @@ class TextVectorizer:
             },
         )
 
-    # --- tokens -----------------------------------------------------------------------------------------------------
+    # --- the forward ------------------------------------------------------------------------------------------------
 
     def _encode(self, inputs: Sequence[str] | Sequence[TokenIds]) -> list[TokenIds]:
         """Texts are prefixed with the model's default prompt, as SentenceTransformer.encode does."""
@@ -236,33 +198,11 @@ class TextVectorizer:
         texts = [TextInput(one, prompt) for one in inputs if isinstance(one, str)]
         return self.tokenize(texts) if texts else [one for one in inputs if isinstance(one, TokenIds)]
 
-    def _as_text(self, one: TextInput) -> str | None:
-        """What is to be tokenized, or None where the input brings its own ids."""
-        if isinstance(one.content, str):
-            return one.prompt + one.content
-        if one.prompt:
-            return one.prompt + self._tokenizer.decode(one.content, skip_special_tokens=True)
-        return None
-
-    def _cut(self, one: TextInput, ids: list[int]) -> TokenIds:
-        """Cut to the model's maximum, sparing the special tokens at either end."""
-        n_cut = max(0, len(ids) - self._max_tokens)
-        if n_cut:
-            end = len(ids) - self._n_after
-            before, content, after = ids[: self._n_before], ids[self._n_before : end], ids[end:]
-            ids = before + (content[n_cut:] if one.cut_left else content[: len(content) - n_cut]) + after
-        return TokenIds(ids, n_cut, self._prompt_tokens(one.prompt) if one.prompt and self._drops_prompt else 0)
-
-    def _prompt_tokens(self, prompt: str) -> int:
-        return len(self._tokenizer.encode(prompt).ids) - self._n_after
-
-    # --- the forward ------------------------------------------------------------------------------------------------
-
     def _forward(self, encodings: Sequence[TokenIds]) -> Matrix:
         """Raw pooled rows, float32, in the order of the encodings."""
         rows = np.empty((len(encodings), self._dimension), dtype=np.float32)
         for bucket in self._buckets(encodings):
-            ids, mask = pad([encodings[i].ids for i in bucket], self._pad_id, left=self._pad_left)
+            ids, mask = pad([encodings[i].ids for i in bucket], self._tokenizer.pad_id, left=self._tokenizer.pad_left)
             features: dict[str, Any] = {"input_ids": torch.from_numpy(ids).to(self._device)}
             if mask is not None:
                 features["attention_mask"] = torch.from_numpy(mask).to(self._device)
