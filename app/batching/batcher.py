@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from app.batching.deadlines import Deadlines
+from app.batching.estimate import Rate
 from app.batching.facts import Facts, Outcome
+from app.batching.preparation import Preparation, Prepare
 from app.batching.queue import TicketQueue
-from app.batching.ticket import Answer, Batch, Prepared, R, Rows, Ticket
+from app.batching.ticket import Answer, Batch, R, Rows, Ticket
 from app.errors import (
     BackendFailed,
-    ConvoyError,
     DeadlineExceeded,
-    InvalidInput,
     NotReady,
     OutOfMemory,
     QueueFull,
@@ -26,21 +26,12 @@ from app.errors import (
 
 Q = TypeVar("Q")
 
-Prepare = Callable[[list[Any]], Awaitable[Sequence[Prepared | ConvoyError]]]
-"""Makes items ready for a worker: for each, what a worker takes and its tokens, or why its request is refused."""
-
 Run = Callable[[list[Any]], Awaitable[Rows[R]]]
 """One worker: takes the payloads of a batch, returns as many rows in the same order.
 
 Raises WorkerDied when it can take no further batch; any other exception concerns the batch alone.
 """
 
-PREPARE_MAX_ITEMS = 256
-PREPARE_MAX_SIZE = 262_144
-"""Bounds of one call of `prepare`, in items and in the sizes they are submitted with, so that no list holds up the
-requests after it for long."""
-RATE_MEMORY = 0.8
-"""Weight of the past in the moving average of tokens per second."""
 FAILING_AFTER = 3
 """So many items failed one after another, and none succeeded between them: the device is suspect."""
 
@@ -82,18 +73,16 @@ class Batcher(Generic[Q, R]):
         self._max_queue_items = max_queue_items
         self._max_wait_s = max_wait_ms / 1000
         self._facts = facts
-        self._prepare = prepare
         self._clock = clock
         self._free = list(workers)
         self._workers_left = len(workers)
         self._open: set[Ticket[R]] = set()
         self._deadlines: Deadlines[Ticket[R]] = Deadlines(self._expire)
-        self._unprepared = TicketQueue()
         self._queue = TicketQueue()
-        self._arrival = asyncio.Event()
+        self._preparation = Preparation(prepare, hand_on=self._wait, refuse=self._end) if prepare is not None else None
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tokens_per_s = 0.0
+        self._rate = Rate()
         self._failed_in_a_row = 0
         self._draining = False
         self._drained = asyncio.Event()
@@ -101,8 +90,9 @@ class Batcher(Generic[Q, R]):
         self._stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        for loop in (self._run(), self._prepare_arrivals()):
-            self._own(loop)
+        self._own(self._run())
+        if self._preparation is not None:
+            self._own(self._prepare(self._preparation))
         return self
 
     async def __aexit__(
@@ -132,8 +122,7 @@ class Batcher(Generic[Q, R]):
     @property
     def predicted_wait_s(self) -> float:
         """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 where there is none."""
-        rate = self._tokens_per_s * max(1, self._workers_left)
-        return self._queue.tokens / rate if rate else 0.0
+        return self._rate.seconds_for(self._queue.tokens, self._workers_left)
 
     async def submit(self, items: Sequence[Q], sizes: Sequence[int], *, deadline: float | None = None) -> Answer[R]:
         """Wait for the rows of `items`, in their order; all are accepted and answered, or none.
@@ -205,54 +194,34 @@ class Batcher(Generic[Q, R]):
     def _enqueue(self, ticket: Ticket[R]) -> None:
         self._open.add(ticket)
         self.waiting_items += ticket.undispatched
-        if self._prepare is None:
+        if self._preparation is not None:
+            self._preparation.put(ticket)
+        else:
             self._queue.put(ticket)
             self._wake.set()
-        else:
-            self._unprepared.put(ticket)
-            self._arrival.set()
+
+    def _wait(self, tickets: list[Ticket[R]]) -> None:
+        """These requests are prepared; from here on they wait for a worker."""
+        now = self._clock()
+        for ticket in tickets:
+            ticket.is_prepared(now)
+            self._queue.put(ticket)
+        self._wake.set()
+
+    async def _prepare(self, preparation: Preparation) -> None:
+        try:
+            await preparation.run()
+        except WorkerDied as error:
+            self.stop(NotReady(f"Inputs can no longer be prepared; this replica must be restarted. {error}"))
 
     def _close(self, ticket: Ticket[R]) -> None:
         """Forget a request that has ended, and free the places it still holds."""
         self._open.discard(ticket)
-        self._unprepared.discard(ticket)
-        self._queue.discard(ticket)
+        self._leave_queues(ticket)
         self.waiting_items -= ticket.undispatched
         ticket.undispatched = 0
         if self._draining and not self._open:
             self._drained.set()
-
-    # --- prepare ----------------------------------------------------------------------------------------------------
-
-    async def _prepare_arrivals(self) -> None:
-        while self._prepare is not None:
-            while not self._unprepared:
-                self._arrival.clear()
-                await self._arrival.wait()
-            batch = self._unprepared.take(PREPARE_MAX_ITEMS, PREPARE_MAX_SIZE)
-            try:
-                outcomes = await self._prepare(batch.payloads)
-            except WorkerDied as error:
-                self.stop(NotReady(f"Inputs can no longer be prepared; this replica must be restarted. {error}"))
-            except Exception as error:
-                self._fail(batch, error)
-            else:
-                self._take_prepared(batch, outcomes)
-
-    def _take_prepared(self, batch: Batch, outcomes: Sequence[Prepared | ConvoyError]) -> None:
-        for (ticket, index), outcome in zip(batch.owners, outcomes, strict=True):
-            if isinstance(outcome, Prepared):
-                ticket.prepared.append(outcome)
-            else:
-                if isinstance(outcome, InvalidInput):
-                    outcome.index = index
-                self._end(ticket, outcome)
-        now = self._clock()
-        for ticket in batch.tickets():
-            if len(ticket.prepared) == ticket.missing and not ticket.future.done():
-                ticket.is_prepared(now)
-                self._queue.put(ticket)
-        self._wake.set()
 
     # --- gather, dispatch, answer -----------------------------------------------------------------------------------
 
@@ -310,7 +279,7 @@ class Batcher(Generic[Q, R]):
             now = self._clock()
             for ticket in tickets:
                 ticket.returned(now)
-            self._learn_rate(batch.tokens, now - started)
+            self._rate.learn(batch.tokens, now - started)
             self._facts.batch_finished(now - started)
             self._wake.set()
 
@@ -339,20 +308,18 @@ class Batcher(Generic[Q, R]):
             self._failed_in_a_row = 0
             batch.resolve(rows, self._clock())
 
-    def _learn_rate(self, tokens: int, seconds: float) -> None:
-        if seconds > 0:
-            rate = tokens / seconds
-            past = self._tokens_per_s or rate
-            self._tokens_per_s = RATE_MEMORY * past + (1 - RATE_MEMORY) * rate
-
     # --- what can go wrong ------------------------------------------------------------------------------------------
 
     def _end(self, ticket: Ticket[R], error: Exception) -> None:
         """End a request with an exception of its own; one that has ended already is left as it is."""
         if not ticket.future.done():
             ticket.future.set_exception(own_copy(error))
-        self._unprepared.discard(ticket)
+        self._leave_queues(ticket)
+
+    def _leave_queues(self, ticket: Ticket[R]) -> None:
         self._queue.discard(ticket)
+        if self._preparation is not None:
+            self._preparation.discard(ticket)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         for ticket in batch.tickets():
