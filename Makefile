@@ -1,13 +1,16 @@
 # Convoy: `make serve` runs it, `make test` tests it, `make check` reads it. Nothing else needs to be set up.
 
 PYTHON ?= python3
-HOST ?= 127.0.0.1
-PORT ?= 8000
+HOST = 127.0.0.1
+PORT = 8000
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: serve test check format loadtest bench-edge bench-batching clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching clean
+
+help: ## list what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 serve: $(VENV)/.runtime ## serve the bundled model; HOST= and PORT= override, ARGS= adds flags
 	$(BIN)/python -m app serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -35,7 +38,7 @@ bench-batching: $(VENV)/.dev ## batching against no batching (needs wrk)
 	$(BIN)/python -m benchmarks.batching $(ARGS)
 
 clean: ## forget the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -61,7 +61,7 @@ def build(settings: Settings) -> tuple[Edge, Service]:
 def serve(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code."""
     app, service = build(settings)
-    server = Server(app, service, settings.host, settings.port)
+    server = Server(app, service, settings.host, settings.port, asks_for_key=settings.key() is not None)
     if settings.exit_on_dead_worker:
         service.on_fatal = server.fail
     server.run()

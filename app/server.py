@@ -53,7 +53,9 @@ class HttpProtocol(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """Drains first, while the port still answers; then closes, and ends with 0, or with 1 where something failed."""
 
-    def __init__(self, app: Callable[..., object], service: Served, host: str, port: int) -> None:
+    def __init__(
+        self, app: Callable[..., object], service: Served, host: str, port: int, *, asks_for_key: bool
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -71,6 +73,7 @@ class Server(uvicorn.Server):
             )
         )
         self._service = service
+        self._asks_for_key = asks_for_key
         self._stopping: asyncio.Task[None] | None = None
         self.exit_code = 0
 
@@ -81,8 +84,9 @@ class Server(uvicorn.Server):
     async def _announce(self) -> None:
         await self._service.became_ready.wait()
         log.info(f"serving on {self.url} · documentation at {self.url}/docs")
+        key = " -H 'authorization: Bearer '\"$CONVOY_API_KEY\"" if self._asks_for_key else ""
         log.info(
-            f"try it: curl {self.url}/embed -H 'content-type: application/json' "
+            f"try it: curl {self.url}/embed{key} -H 'content-type: application/json' "
             """-d '{"inputs": "Where is my card?"}'"""
         )
 

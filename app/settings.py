@@ -36,11 +36,13 @@ class Settings(BaseSettings):
     model: str = Field(
         "bundled",
         min_length=1,
-        description="What to serve: `bundled` (all-MiniLM-L6-v2, in the package), a folder, a hub id, or a simulated "
-        "device `fake://?dim=384&base_ms=5&item_ms=0.2&token_ms=0`.",
+        description="What to serve: `bundled` (all-MiniLM-L6-v2, installed with Convoy), a folder, a hub id, or a "
+        "simulated device `fake://?dim=384&base_ms=5&item_ms=0.2&token_ms=0`.",
     )
     revision: str | None = Field(None, description="Branch, tag or commit of a hub id.")
-    served_model_name: str | None = Field(None, description="The name that answers carry; the model's own by default.")
+    served_model_name: str | None = Field(
+        None, description="The name shown in `/info` and metrics; the model's own by default."
+    )
     device: Annotated[str, AfterValidator(_known_device)] = Field(
         "auto", description="`auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:N` or `mps`."
     )
@@ -55,7 +57,7 @@ class Settings(BaseSettings):
     batching: bool = Field(True, description="`off` runs one forward for each input, as a baseline to compare with.")
     max_batch_tokens: int = Field(
         0, ge=0, description="Most tokens in one batch; 0 takes the smallest batch within 5% of the best throughput, "
-        "measured at warm-up.",
+        "as measured at warm-up, and at least 512.",
     )  # fmt: skip
     max_batch_items: int = Field(512, ge=1, description="Most inputs in one batch.")
     max_wait_ms: float = Field(
@@ -69,7 +71,10 @@ class Settings(BaseSettings):
         True, description="Cut inputs longer than the model reads (`off`: refuse them); a request may say otherwise."
     )
     request_timeout_ms: int = Field(
-        30_000, ge=1, le=86_400_000, description="After this a request is answered with 504."
+        30_000,
+        ge=1,
+        le=86_400_000,
+        description="How long a request may take once it is read, before it is answered with 504.",
     )
     drain_timeout_s: float = Field(
         30, ge=0, description="How long a stopping service may take to finish what it accepted."

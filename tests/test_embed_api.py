@@ -358,11 +358,13 @@ def test_without_the_key_everything_but_health_readiness_and_metrics_is_401(lock
                 assert answer.status_code == 401
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert answer.json()["error_type"] == "Unauthorized"
-            assert call({"authorization": "Bearer s3cret"}).status_code == 200
+            for right in ("Bearer s3cret", "bearer s3cret"):
+                assert call({"authorization": right}).status_code == 200
         assert client.get("/nothing").status_code == 401
         for path in ("/health", "/ready", "/metrics"):
             assert client.get(path).status_code == 200
     assert "s3cret" not in locked.log()
+    assert "-H 'authorization: Bearer '\"$CONVOY_API_KEY\"" in locked.log()
 
 
 def test_metrics_can_be_put_behind_the_key_as_well(serve: Serve, tmp_path: Any) -> None:

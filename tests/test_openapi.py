@@ -10,13 +10,13 @@ import httpx
 from tests.conftest import Serve
 
 
-def test_every_answer_is_as_documented_and_none_is_a_5xx(serve: Serve) -> None:
+def test_every_answer_is_as_documented_and_none_is_a_5xx(serve: Serve, tmp_path: Path) -> None:
     server = serve("--model", "fake://?base_ms=0&item_ms=0", "--max-inputs", "20")
     command = [
         str(Path(sys.executable).parent / "schemathesis"), "run", server.url + "/openapi.json",
         "--checks", "all", "--max-examples", "150", "--generation-deterministic", "--no-color",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "5 selected / 5 total" in done.stdout
     assert server.metric('convoy_requests_total{route="/embed",status="200"}') > 50
@@ -34,6 +34,13 @@ def test_the_document_describes_every_route_and_its_examples_work(client: httpx.
         body = example["value"]
         body["dimensions"] = min(8, body.get("dimensions", 8))  # the simulated model has no more
         assert client.post("/embed", json=body).status_code == 200
+
+
+def test_descriptions_are_for_readers_of_the_interface(client: httpx.Client) -> None:
+    for path, operations in client.get("/openapi.json").json()["paths"].items():
+        for operation in operations.values():
+            assert operation["description"], path
+            assert "FastAPI" not in operation["description"], path
 
 
 def test_the_documentation_page_is_served(client: httpx.Client) -> None:

@@ -71,3 +71,18 @@ def test_a_disturbance_does_not_decide_the_budget() -> None:
 
     budget = warmup.sweep(run, text_tokens=32, max_items=10_000, time_limit_s=20, clock=clock)
     assert budget.max_batch_tokens == pytest.approx(19 * 200, rel=0.02)
+
+
+def test_a_slow_first_moment_does_not_end_the_sweep() -> None:
+    clock = Clock()
+    calls = 0
+
+    def run(items: int, each: int) -> None:
+        nonlocal calls
+        calls += 1
+        clock.now += 0.008 + 0.00013 * items * each + (0.5 if calls <= 3 else 0.0)
+
+    budget = warmup.sweep(run, text_tokens=32, max_items=512, time_limit_s=4, clock=clock)
+    assert len(budget.steps) >= 5
+    assert budget.token_s == pytest.approx(0.00013, rel=0.1)
+    assert budget.base_s == pytest.approx(0.008, rel=0.5)

@@ -45,7 +45,7 @@ class Edge:
     def __init__(self, app: ASGIApp, *, routes: Sequence[Route], api_key: str | None, report: Report) -> None:
         self._app = app
         self._routes = {route.path: route for route in routes}
-        self._expected = f"Bearer {api_key}".encode() if api_key is not None else None
+        self._api_key = api_key.encode() if api_key is not None else None
         self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +77,10 @@ class Edge:
 
     def _authorize(self, call: Call) -> None:
         """Compare in constant time, so that a key cannot be guessed byte by byte."""
-        if self._expected is not None and not hmac.compare_digest(call.authorization, self._expected):
+        if self._api_key is None:
+            return
+        scheme, _, key = call.authorization.partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._api_key):
             raise Unauthorized("This service needs its API key: send the header Authorization: Bearer <key>.")
 
     @staticmethod

@@ -31,6 +31,8 @@ EXAMPLES = {
 HEADERS = {
     "X-Request-Id": {"schema": {"type": "string"}, "description": "The client's own, or a new one."},
     "Server-Timing": {"schema": {"type": "string"}, "description": "Where the time of this request went, in ms."},
+    "X-Embedding-Shape": {"schema": {"type": "string"}, "description": "Rows and columns, of a raw matrix."},
+    "X-Embedding-Dtype": {"schema": {"type": "string"}, "description": "`<f4`, of a raw matrix."},
     "X-Truncated-Inputs": {"schema": {"type": "integer"}, "description": "How many inputs were cut, where any were."},
 }
 ANSWER = {
@@ -88,6 +90,8 @@ def embed_route(
         method="POST",
         endpoint=embed,
         summary="Embed one text or many",
+        description="Texts in, one vector out for each, in their order. Requests of many clients share batches; each "
+        "is answered whole or not at all. Ask for `application/octet-stream` to get the raw float32 matrix.",
         answers={200: ANSWER},
         errors=(401, 408, 413, 415, 422, 429, 500, 503, 504),
         body_schema=lambda: body_schema(max_inputs, _model_of(embedder)),

@@ -13,6 +13,7 @@ from app.errors import (
     NotReady,
     QueueFull,
     ShuttingDown,
+    TokenizerFailed,
 )
 
 
@@ -63,6 +64,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     BodyTooLarge: (413, "TooLarge"),
     UnsupportedMediaType: (415, "UnsupportedMediaType"),
     EmptyInput: (422, "Empty"),
+    TokenizerFailed: (422, "Tokenizer"),
     InvalidInput: (422, "Validation"),
     QueueFull: (429, "Overloaded"),
     BackendFailed: (500, "Backend"),

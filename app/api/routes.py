@@ -28,6 +28,7 @@ class Route:
     method: Literal["GET", "POST"]
     endpoint: Endpoint
     summary: str
+    description: str
     answers: Mapping[int, Mapping[str, Any]]
     errors: Sequence[int]
     body_schema: Callable[[], dict[str, Any]] | None = None
@@ -67,6 +68,7 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> None:
             name=route.endpoint.__name__,
             methods=[route.method],
             summary=route.summary,
+            description=route.description,
             response_model=None,
             status_code=min(route.answers),
             responses={

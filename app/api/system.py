@@ -38,14 +38,21 @@ def system_routes(
 
     ok = {200: _answer("Yes.", {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]})}
     return [
-        Route("/health", "GET", health, "Is the process alive", ok, (503,), open=True),
-        Route("/ready", "GET", ready, "May requests be sent here", ok, (503,), open=True),
+        Route(
+            "/health", "GET", health, "Is the process alive", "503 means that only a restart helps.",
+            ok, (503,), open=True,
+        ),
+        Route(
+            "/ready", "GET", ready, "May requests be sent here", "503 while loading, stopping, or failing.",
+            ok, (503,), open=True,
+        ),
         Route(
             "/info", "GET", show_info, "The model, and the settings in effect",
+            "What is served, what was measured at warm-up, and every option as it is in force; no secrets.",
             {200: _answer("What is served and how.", {"type": "object"})}, (401,),
         ),
         Route(
-            "/metrics", "GET", show_metrics, "Prometheus metrics",
+            "/metrics", "GET", show_metrics, "Prometheus metrics", "Every series is there from the start.",
             {200: {"description": "Every series.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
             (401,) if protect_metrics else (), open=not protect_metrics,
         ),

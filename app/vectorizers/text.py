@@ -29,6 +29,8 @@ CHECK_TEXTS = (
     "Ünïcödé and 日本語, 12,345.67 €\n" * 3,
     "one two three four five six seven " * 9,
 )
+LEAST_FORWARD_COST_TOKENS = 32
+"""No forward is so cheap that padding this little is worth another; a measurement that says so was disturbed."""
 CHECK_COSINE = 0.99999
 CHECK_COSINE_HALF = 0.995
 
@@ -74,7 +76,7 @@ class TextVectorizer:
         self._check_vectors()
         budget = self._warm_up(max_batch_items)
         self._max_batch_tokens = max_batch_tokens or budget.max_batch_tokens
-        self._forward_cost_tokens = min(budget.base_s / budget.token_s, budget.max_batch_tokens)
+        self._forward_cost_tokens = max(LEAST_FORWARD_COST_TOKENS, budget.base_s / budget.token_s)
         self._info = self._describe(name, budget, describe_device(self._device, cuda_visible_devices))
 
     @property

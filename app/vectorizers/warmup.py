@@ -15,6 +15,8 @@ TEXT_TOKENS = 32
 FIRST_TOKENS = 32
 LAST_TOKENS = 65_536
 NEAR_PEAK = 0.95
+LEAST_STEPS = 5
+"""So many sizes are measured however long they take: a slow first moment must not pass for the whole law."""
 MOST_TURNS = 5
 LEAST_BUDGET = 512
 """No device we know is full with fewer tokens; a measurement that says so was disturbed."""
@@ -55,7 +57,7 @@ def sweep(
         except MemoryError:
             break
         steps.append(step)
-        if clock() + 4 * step.seconds > end - time_limit_s / 2:
+        if len(steps) >= LEAST_STEPS and clock() + 4 * step.seconds > end - time_limit_s / 2:
             break
         tokens *= 2
     for _ in range(MOST_TURNS):
