@@ -51,9 +51,10 @@ def test_a_call_that_ends_the_thread_fails_with_all_that_are_queued_behind_it() 
 
     async def main() -> None:
         async with Worker("w") as worker:
-            outcomes = await asyncio.gather(
-                worker.call(die), worker.call(lambda: 1), worker.call(lambda: 2), return_exceptions=True
-            )
+            async with asyncio.timeout(5):
+                outcomes = await asyncio.gather(
+                    worker.call(die), worker.call(lambda: 1), worker.call(lambda: 2), return_exceptions=True
+                )
             assert all(isinstance(outcome, WorkerDied) for outcome in outcomes)
             assert not worker.alive
             with pytest.raises(WorkerDied, match="the end"):
