@@ -17,13 +17,9 @@ from app.service import Service
 from app.settings import Settings
 
 
-def create_app(settings: Settings) -> Edge:
-    """The ASGI application; its lifespan owns the model, its threads and the batcher."""
-    return build(settings)[0]
-
-
-def build(settings: Settings) -> tuple[Edge, Service]:
-    """Every part, wired: the edge in front of FastAPI, and the service behind both."""
+def create_app(settings: Settings) -> tuple[Edge, Service]:
+    """Every part, wired: the ASGI application (the edge, in front of FastAPI), and the service behind it, which the
+    application's lifespan starts and ends."""
     metrics = Metrics(__version__)
     service = Service(settings, metrics)
     app = FastAPIOffline(
@@ -60,7 +56,7 @@ def build(settings: Settings) -> tuple[Edge, Service]:
 
 def serve(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code."""
-    app, service = build(settings)
+    app, service = create_app(settings)
     server = Server(app, service, settings.host, settings.port, asks_for_key=settings.key() is not None)
     if settings.exit_on_dead_worker:
         service.on_fatal = server.fail
