@@ -29,7 +29,7 @@ format: $(VENV)/.dev ## put the code into shape
 	$(BIN)/ruff check --fix .
 
 loadtest: $(VENV)/.loadtest ## locust's web UI against a running service
-	$(BIN)/locust -f loadtest/locustfile.py --host http://$(HOST):$(PORT)
+	$(BIN)/locust -f loadtest/locustfile.py --web-host 127.0.0.1 --host http://$(HOST):$(PORT)
 
 bench-edge: $(VENV)/.dev ## what the HTTP edge costs (needs wrk)
 	$(BIN)/python -m benchmarks.edge $(ARGS)

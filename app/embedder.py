@@ -17,8 +17,6 @@ Content = str | list[int]
 
 TINY = np.float32(1e-12)
 """Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
-
-
 MAX_CHARACTERS_PER_TOKEN = 256
 """Before it waits or is tokenized, a text is cut to this many characters for each token the model reads: no real text
 has tokens that long, and nobody can fill the queue with megabytes of which the model sees a page."""

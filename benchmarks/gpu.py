@@ -1,6 +1,6 @@
 """One short check of a GPU: are the vectors right, how fast is the forward, and how much of that arrives through HTTP.
 
-Runs on a CPU too (`--device cpu`), where it says so. Needs neither wrk nor data; one GPU takes about two minutes.
+Runs on a CPU too (`--device cpu`), and says which device it ran on. Needs neither wrk nor data.
 
 usage: python -m benchmarks.gpu [--device cuda] [--seconds 10] [--connections 128]
 """

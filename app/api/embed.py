@@ -61,9 +61,10 @@ def embed_route(
     body_timeout_s: float,
     report_truncated: Callable[[int], None],
 ) -> Route:
-    """The route `POST /embed`; `embedder` raises NotReady while there is none, `report_truncated` is
-    told how many inputs of an answer were cut."""
+    """The route `POST /embed`.
 
+    `embedder` raises NotReady while there is none; `report_truncated` is told how many inputs of an answer were cut.
+    """
     watchman = Watchman()
 
     async def embed(call: Call) -> Reply:

@@ -13,8 +13,8 @@ RESOLUTION_S = 0.005
 class Deadlines(Generic[T]):
     """Calls `due` with each thing whose deadline has come, unless it was taken back before.
 
-    A timer for each request costs more than the request's place in the queue; so deadlines are gathered in slots of
-    `RESOLUTION_S`, each with one timer.
+    Nearly every deadline is taken back before it comes, so a timer for each request would be work for nothing: they
+    are gathered in slots of `RESOLUTION_S`, each with one timer.
     """
 
     def __init__(self, due: Callable[[T], None]) -> None:

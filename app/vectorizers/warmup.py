@@ -19,7 +19,7 @@ LEAST_STEPS = 5
 """So many sizes are measured however long they take: a slow first moment must not pass for the whole law."""
 MOST_TURNS = 5
 LEAST_BUDGET = 512
-"""No device we know is full with fewer tokens; a measurement that says so was disturbed."""
+"""Every device measured so far takes more than this to fill; a measurement that says less was disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
