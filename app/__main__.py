@@ -33,10 +33,12 @@ def main(arguments: list[str]) -> int:
 
 def run_server(arguments: list[str]) -> int:
     """`serve`: read the settings, then serve."""
+    from app.settings import read_settings, set_library_defaults
+
+    set_library_defaults()
     from app.errors import StartFailed
     from app.logs import configure_logging
     from app.main import serve
-    from app.settings import read_settings
 
     try:
         settings = read_settings(arguments)

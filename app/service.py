@@ -39,7 +39,7 @@ class Service:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._workers = [Worker(f"worker-{i}") for i in range(settings.workers)]
+        self._workers = [Worker("worker-0")]
         self._tokenizer_thread = Worker("tokenizer")
         self._batcher: Batcher[TextInput, Any] | None = None
         self._embedder: Embedder | None = None
@@ -55,8 +55,7 @@ class Service:
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """Start the threads and begin to load; end everything on the way out."""
-        threads = (*self._workers, self._tokenizer_thread)
-        for thread in threads:
+        for thread in self._threads:
             await thread.__aenter__()
         life = asyncio.create_task(self._live(), name="service")
         try:
@@ -65,7 +64,7 @@ class Service:
             self.state = "draining"
             life.cancel()
             await asyncio.wait([life])
-            await asyncio.gather(*[thread.__aexit__(None, None, None) for thread in threads])
+            await asyncio.gather(*[thread.__aexit__(None, None, None) for thread in self._threads])
 
     async def _live(self) -> None:
         """Load, serve, and say why it ended if it ends by itself."""
@@ -85,11 +84,14 @@ class Service:
         self.on_fatal(str(reason))
 
     async def _load(self) -> list[Vectorizer[Any]]:
-        """One vectorizer for each worker, each made on its worker's own thread."""
+        """One vectorizer for each worker, each made on its worker's own thread; the first says how many there are."""
         log.info("loading the model", model=self._settings.model)
-        first = await self._workers[0].call(load_vectorizer, self._settings)
-        others = [await worker.call(first.for_worker, i) for i, worker in enumerate(self._workers) if i > 0]
-        return [first, *others]
+        vectorizers = [await self._workers[0].call(load_vectorizer, self._settings)]
+        for i in range(1, vectorizers[0].info.workers):
+            self._workers.append(Worker(f"worker-{i}"))
+            await self._workers[i].__aenter__()
+            vectorizers.append(await self._workers[i].call(vectorizers[0].for_worker, i))
+        return vectorizers
 
     @asynccontextmanager
     async def _built(self, vectorizers: list[Vectorizer[Any]]) -> AsyncIterator[Batcher[TextInput, Any]]:
@@ -100,6 +102,7 @@ class Service:
         ]
         batcher: Batcher[TextInput, Any] = Batcher(
             runs,
+            devices=[id(vectorizer) for vectorizer in vectorizers],  # those that share one share its device
             facts=self._metrics,
             max_batch_items=settings.max_batch_items if settings.batching else 1,
             max_batch_tokens=model.max_batch_tokens,
@@ -123,6 +126,7 @@ class Service:
         gc.collect()
         gc.freeze()  # what is loaded stays: the collector need not walk it again, which would stall requests
         gc.set_threshold(*GC_THRESHOLDS)
+
         model = vectorizer.info
         self._metrics.model_loaded(model)
         if self.state != "loading":
@@ -130,16 +134,20 @@ class Service:
         self.state = "ready"
         log.info(
             "ready", model=model.name, device=model.device, dtype=model.dtype, dimension=model.dimension,
-            max_batch_tokens=model.max_batch_tokens, workers=len(self._workers),
+            max_batch_tokens=model.max_batch_tokens, workers=len(self._workers), forward=model.details.get("forward"),
         )  # fmt: skip
         if model.details.get("simulated"):
             log.warning("this is a simulated device: its vectors mean nothing", law=model.details["law"])
         self.became_ready.set()
 
     @property
+    def _threads(self) -> list[Worker]:
+        return [*self._workers, self._tokenizer_thread]
+
+    @property
     def has_running_threads(self) -> bool:
         """Whether a thread could not be ended in time, because it is busy inside the model."""
-        return any(worker.running for worker in (*self._workers, self._tokenizer_thread))
+        return any(thread.running for thread in self._threads)
 
     # --- what the edge asks -----------------------------------------------------------------------------------------
 
@@ -151,7 +159,7 @@ class Service:
 
     def check_health(self) -> None:
         """Raises NotReady where only a restart would help."""
-        dead = [worker.name for worker in (*self._workers, self._tokenizer_thread) if not worker.alive]
+        dead = [thread.name for thread in self._threads if not thread.alive]
         if dead:
             raise NotReady(f"These threads have ended: {', '.join(dead)}.")
         if self.state == "failed":

@@ -1,5 +1,6 @@
 """Settings: every option of the service, declared once; the only reader of environment and flags."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -47,11 +48,18 @@ class Settings(BaseSettings):
         "auto", description="`auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:N` or `mps`."
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
-        "auto", description="Number type of the weights; `auto` is float16 on CUDA and float32 elsewhere."
+        "auto",
+        description="Number type of the weights; `auto` is the model's better half type on CUDA, bfloat16 on a CPU "
+        "that gains by it, else float32.",
     )
     workers: int = Field(
-        1, ge=1, le=64, description="Threads that run the model: one a GPU, or several that share the cores of a CPU."
-    )
+        0, ge=0, le=64, description="How many run the model side by side: GPUs, each with a copy of it, or threads "
+        "that share the cores of a CPU; 0 takes all visible GPUs, or on a CPU what carries most at warm-up.",
+    )  # fmt: skip
+    warmup: Literal["full", "quick", "off"] = Field(
+        "full", description="How long a start measures the model: `full` some seconds, `quick` about one, `off` not at "
+        "all, with a fixed token budget and one worker.",
+    )  # fmt: skip
     host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     batching: bool = Field(True, description="`off` runs one forward for each input, as a baseline to compare with.")
@@ -156,6 +164,19 @@ class Settings(BaseSettings):
     def public(self) -> dict[str, Any]:
         """The effective values for `/info`, without secrets."""
         return self.model_dump(mode="json", exclude={"api_key", "api_key_file", "cuda_visible_devices"})
+
+
+LIBRARY_DEFAULTS = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait make each other wait, where cores are shared
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",  # batches of ever new sizes must not splinter a card's memory
+}
+"""What the libraries under torch read from the environment when they are loaded, unless it is set already."""
+
+
+def set_library_defaults() -> None:
+    """Must run before torch is imported."""
+    for name, value in LIBRARY_DEFAULTS.items():
+        os.environ.setdefault(name, value)
 
 
 def read_settings(arguments: list[str]) -> Settings:

@@ -30,8 +30,9 @@ def fake_server() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="session")
 def real_server() -> Iterator[RunningServer]:
-    """One server with the bundled model, shared by tests that leave it as it was."""
-    with running_server() as server:
+    """One server with the bundled model, shared by tests that leave it as it was; in float32, whose vectors are the
+    same on every machine."""
+    with running_server("--dtype", "float32") as server:
         yield server
 
 

@@ -133,6 +133,18 @@ def test_three_workers_run_three_batches_side_by_side() -> None:
     run_virtually(main())
 
 
+def test_a_batch_goes_to_the_device_that_will_be_done_first() -> None:
+    async def main() -> None:
+        first_of_a, second_of_a, only_of_b = (Device(base_s=1.0) for _ in range(3))
+        devices = ["a", "a", "b"]
+        async with batcher_over(first_of_a, second_of_a, only_of_b, devices=devices) as batcher:
+            waiting = [await start(batcher, 1), await start(batcher, 2)]
+            assert len(only_of_b.batches) == 1
+            await asyncio.gather(*waiting)
+
+    run_virtually(main())
+
+
 def test_an_incomplete_batch_waits_for_max_wait_counted_from_its_oldest_item() -> None:
     async def main() -> None:
         device = Device(base_s=0.1)

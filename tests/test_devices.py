@@ -37,11 +37,5 @@ def test_no_card_at_all_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.choose_device("cpu", 3, None) == torch.device("cpu")
 
 
-def test_auto_is_half_precision_on_cuda_alone() -> None:
-    assert devices.choose_dtype("auto", torch.device("cuda", 0)) == torch.float16
-    assert devices.choose_dtype("auto", torch.device("cpu")) == torch.float32
-    assert devices.choose_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
-
-
 def test_the_cores_granted_are_those_of_this_process() -> None:
     assert devices.granted_cores() >= 1

@@ -55,7 +55,7 @@ def test_facts_arrive_in_their_series() -> None:
     metrics.budget_lowered(128)
     metrics.request_ended("/embed", 200, 0.1)
     metrics.truncated(2)
-    metrics.model_loaded(ModelInfo("m", 8, 16, 100, "cpu", "float32", 512))
+    metrics.model_loaded(ModelInfo("m", 8, 16, 100, "cpu", "float32", 512, 1))
     text = metrics.text().decode()
     for series, value in {
         'convoy_items_total{outcome="answered"}': 3,

@@ -106,7 +106,7 @@ def test_sigterm_with_200_in_flight_loses_none(serve: Serve) -> None:
 
 
 def test_three_workers_on_one_cpu_give_the_same_vectors(serve: Serve, reference: SentenceTransformer) -> None:
-    server = serve("--workers", "3", "--max-batch-tokens", "256")
+    server = serve("--dtype", "float32", "--workers", "3", "--max-batch-tokens", "256")
     texts = [f"{i} {word}" for i in range(20) for word in WORDS]
     found = np.array([row_of(answer) for answer in server.embed_all(*texts)])
     assert (found * encode(reference, texts)).sum(axis=1).min() >= 0.99999

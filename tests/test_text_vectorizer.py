@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from app.errors import OutOfMemory, StartFailed, TokenizerFailed
@@ -27,7 +28,7 @@ def ragged_texts(count: int = 40, longest: int = 300) -> list[str]:
 
 @pytest.fixture(scope="module")
 def vectorizer() -> TextVectorizer:
-    return TextVectorizer(find_model("bundled", None), name="m", max_batch_tokens=600)
+    return TextVectorizer(find_model("bundled", None), name="m", dtype="float32", max_batch_tokens=600, warmup="quick")
 
 
 @pytest.fixture(scope="module")
@@ -65,26 +66,50 @@ def test_raw_rows_are_those_before_the_models_own_normalisation(vectorizer: Text
     np.testing.assert_allclose(raw / np.linalg.norm(raw), vectorizer(["Where is my card?"]), atol=1e-6)
 
 
-def test_no_forward_exceeds_the_budget_and_hooks_fire(vectorizer: TextVectorizer) -> None:
-    shapes: list[torch.Size] = []
-    handle = vectorizer._model.register_forward_pre_hook(
-        lambda module, arguments: shapes.append(arguments[0]["input_ids"].shape)
-    )
-    try:
-        vectorizer(ragged_texts())
-    finally:
-        handle.remove()
-    assert len(shapes) > 1
-    assert all(items == 1 or items * longest <= 600 for items, longest in shapes)
+def test_no_forward_exceeds_the_budget_by_more_than_one_text_and_keeps_no_gradient(
+    vectorizer: TextVectorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, parts, modes = vectorizer._forward, [], []
+
+    def watched(texts: list[TokenIds]) -> Any:
+        parts.append([text.n_tokens for text in texts])
+        modes.append(torch.is_inference_mode_enabled())
+        return forward(texts)
+
+    monkeypatch.setattr(vectorizer, "_forward", watched)
+    rows = vectorizer(ragged_texts())
+    assert rows.shape == (45, 384)
+    assert len(parts) > 1
+    assert sum(map(len, parts)) == 45
+    assert all(len(part) == 1 or sum(part) <= 600 for part in parts)
+    assert all(modes)
 
 
-def test_no_gradient_is_kept(vectorizer: TextVectorizer) -> None:
-    seen: list[bool] = []
-    handle = vectorizer._model.register_forward_hook(lambda *_: seen.append(torch.is_inference_mode_enabled()))
-    vectorizer(["a"])
-    handle.remove()
-    assert seen == [True]
-    assert not vectorizer._model.training
+def test_bfloat16_is_close_and_a_text_has_the_same_vector_in_any_company(reference: SentenceTransformer) -> None:
+    vectorizer = TextVectorizer(find_model("bundled", None), name="m", dtype="bfloat16", warmup="off")
+    texts = ragged_texts()
+    rows = vectorizer(texts)
+    assert (rows * encode(reference, texts)).sum(axis=1).min() >= 0.9995
+    alone = np.concatenate([vectorizer([text]) for text in texts[:10]])
+    assert (alone * rows[:10]).sum(axis=1).min() >= 0.9998
+
+
+def test_bfloat16_correlates_with_human_judgement_as_float32_does(data: Path) -> None:
+    pairs = [line.split("\t") for line in (data / "sts16.tsv").read_text().splitlines()]
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        vectorizer = TextVectorizer(
+            find_model("bundled", None), name="m", dtype=dtype, warmup="off", max_batch_tokens=2048
+        )
+        rows = vectorizer([pair[i] for pair in pairs for i in (1, 2)])
+        cosines = (rows[::2] * rows[1::2]).sum(axis=1)
+        found[dtype] = 100 * spearmanr(cosines, [float(pair[0]) for pair in pairs]).statistic
+    assert found["bfloat16"] == pytest.approx(found["float32"], abs=0.1)
+
+
+def test_without_a_warm_up_nothing_is_measured() -> None:
+    info = TextVectorizer(find_model("bundled", None), name="m", dtype="float32", warmup="off", workers=0).info
+    assert (info.max_batch_tokens, info.workers, info.warmup) == (1024, 1, ())
 
 
 def test_long_texts_are_cut_as_sentence_transformers_cuts_them_or_from_the_left(
@@ -116,9 +141,15 @@ def test_it_says_what_it_is(vectorizer: TextVectorizer) -> None:
     assert info.details["modules"] == ["Transformer", "Pooling", "Normalize"]
 
 
-def test_running_out_of_memory_is_reported_as_such(vectorizer: TextVectorizer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory: there is no room")],
+)
+def test_running_out_of_memory_is_reported_as_such(
+    error: Exception, vectorizer: TextVectorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
-        raise torch.OutOfMemoryError("no room")
+        raise error
 
     monkeypatch.setattr(vectorizer, "_forward", full)
     with pytest.raises(OutOfMemory, match="no room"):
@@ -158,7 +189,7 @@ def small_model(tmp_path: Path) -> Path:
 
 
 def test_prompts_that_pooling_leaves_out_come_out_as_in_sentence_transformers(small_model: Path) -> None:
-    vectorizer = TextVectorizer(find_model(str(small_model), None), name="small")
+    vectorizer = TextVectorizer(find_model(str(small_model), None), name="small", dtype="float32", warmup="off")
     reference = SentenceTransformer(str(small_model), device="cpu", local_files_only=True)
     texts = ragged_texts(8, 30)
     assert vectorizer.info.default_prompt_name == "query"
@@ -172,7 +203,7 @@ def test_prompts_that_pooling_leaves_out_come_out_as_in_sentence_transformers(sm
 
 def test_a_second_worker_shares_the_weights_on_a_cpu(vectorizer: TextVectorizer) -> None:
     other = vectorizer.for_worker(1)
-    assert other._model is vectorizer._model
+    assert other._forward is vectorizer._forward
 
 
 # --- where models come from -----------------------------------------------------------------------------------------

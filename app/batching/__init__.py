@@ -1,7 +1,8 @@
 """Choosing when to dispatch and which items travel: pure asyncio, no HTTP, no torch."""
 
-from app.batching.batcher import Batcher, Run
+from app.batching.batcher import Batcher
 from app.batching.facts import Facts, NoFacts, Outcome
+from app.batching.pool import Run
 from app.batching.preparation import Prepare
 from app.batching.ticket import Answer, Prepared
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -10,9 +10,10 @@ from typing import Any, Generic, Self, TypeVar
 from app.batching.deadlines import Deadlines
 from app.batching.estimate import Rate
 from app.batching.facts import Facts, Outcome
+from app.batching.pool import Pool, Run, Seat
 from app.batching.preparation import Preparation, Prepare
 from app.batching.queue import TicketQueue
-from app.batching.ticket import Answer, Batch, R, Rows, Ticket
+from app.batching.ticket import Answer, Batch, R, Ticket
 from app.errors import (
     BackendFailed,
     DeadlineExceeded,
@@ -26,12 +27,6 @@ from app.errors import (
 
 Q = TypeVar("Q")
 
-Run = Callable[[list[Any]], Awaitable[Rows[R]]]
-"""One worker: takes the payloads of a batch, returns as many rows in the same order.
-
-Raises WorkerDied when it can take no further batch; any other exception concerns the batch alone.
-"""
-
 FAILING_AFTER = 3
 """So many items failed one after another, and none succeeded between them: the device is suspect."""
 
@@ -43,7 +38,7 @@ class Batcher(Generic[Q, R]):
     moment a worker can take it, never earlier: an idle worker takes whatever waits, at once; batches form by
     themselves while all workers are busy. A batch holds at most `max_batch_items` items and `max_batch_tokens` tokens,
     or one item that is larger. With `max_wait_ms` above 0 an incomplete batch waits until its oldest item has waited
-    that long.
+    that long. `devices` names the device of each worker, where not all share one.
 
     A batch that fails is run again in halves until the item at fault fails alone; a batch the device has no memory
     for lowers the token budget as well, down to `min_batch_tokens`.
@@ -56,6 +51,7 @@ class Batcher(Generic[Q, R]):
         self,
         workers: Sequence[Run[R]],
         *,
+        devices: Sequence[Hashable] | None = None,
         facts: Facts,
         max_batch_items: int,
         max_batch_tokens: int,
@@ -74,8 +70,7 @@ class Batcher(Generic[Q, R]):
         self._max_wait_s = max_wait_ms / 1000
         self._facts = facts
         self._clock = clock
-        self._free = list(workers)
-        self._workers_left = len(workers)
+        self._pool: Pool[R] = Pool(workers, devices)
         self._open: set[Ticket[R]] = set()
         self._deadlines: Deadlines[Ticket[R]] = Deadlines(self._expire)
         self._queue = TicketQueue()
@@ -122,7 +117,7 @@ class Batcher(Generic[Q, R]):
     @property
     def predicted_wait_s(self) -> float:
         """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 where there is none."""
-        return self._rate.seconds_for(self._queue.tokens, self._workers_left)
+        return self._rate.seconds_for(self._queue.tokens, self._pool.workers)
 
     async def submit(self, items: Sequence[Q], sizes: Sequence[int], *, deadline: float | None = None) -> Answer[R]:
         """Wait for the rows of `items`, in their order; all are accepted and answered, or none.
@@ -233,7 +228,7 @@ class Batcher(Generic[Q, R]):
                 self._dispatch(self._queue.take(self.max_batch_items, self.max_batch_tokens))
 
     async def _work_and_a_free_worker(self) -> None:
-        while not (self._queue and self._free):
+        while not (self._queue and self._pool):
             self._wake.clear()
             await self._wake.wait()
 
@@ -254,9 +249,9 @@ class Batcher(Generic[Q, R]):
         self.waiting_items -= batch.items
         for ticket, _ in batch.owners:
             ticket.undispatched -= 1
-        self._own(self._carry(self._free.pop(), batch))
+        self._own(self._carry(self._pool.take(batch.tokens), batch))
 
-    async def _carry(self, worker: Run[R], batch: Batch) -> None:
+    async def _carry(self, worker: Seat, batch: Batch) -> None:
         """Take one batch to a worker and back, then free the worker, or let it go if it has died."""
         started = self._clock()
         tickets = batch.tickets()
@@ -269,12 +264,13 @@ class Batcher(Generic[Q, R]):
             [started - ticket.prepared_at for ticket in tickets],
         )
         try:
-            await self._run_or_split(worker, batch)
+            await self._run_or_split(worker.run, batch)
         except WorkerDied as error:
             self._fail(batch, error)
-            self._lose_worker(error)
+            self._pool.lose(worker, batch.tokens)
+            self._worker_lost(error)
         else:
-            self._free.append(worker)
+            self._pool.give_back(worker, batch.tokens)
         finally:
             now = self._clock()
             for ticket in tickets:
@@ -335,10 +331,9 @@ class Batcher(Generic[Q, R]):
             self.max_batch_tokens = lower
             self._facts.budget_lowered(lower)
 
-    def _lose_worker(self, error: Exception) -> None:
-        self._workers_left -= 1
-        self._facts.worker_lost(error, self._workers_left)
-        if self._workers_left == 0:
+    def _worker_lost(self, error: Exception) -> None:
+        self._facts.worker_lost(error, self._pool.workers)
+        if self._pool.workers == 0:
             self.stop(NotReady("The model's last worker has died; this replica must be restarted."))
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:

@@ -19,6 +19,7 @@ def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
             name=settings.served_model_name or "fake",
             max_batch_tokens=settings.max_batch_tokens,
             max_batch_items=settings.max_batch_items,
+            workers=settings.workers,
         )
     source = find_model(settings.model, settings.revision)
     from app.vectorizers.text import TextVectorizer  # torch takes seconds to import; a wrong path is told before
@@ -29,6 +30,7 @@ def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
         device=settings.device,
         dtype=settings.dtype,
         workers=settings.workers,
+        warmup=settings.warmup,
         max_batch_tokens=settings.max_batch_tokens,
         max_batch_items=settings.max_batch_items,
         cuda_visible_devices=settings.cuda_visible_devices,

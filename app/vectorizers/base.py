@@ -64,6 +64,8 @@ class ModelInfo:
     device: str
     dtype: str
     max_batch_tokens: int
+    workers: int
+    """Threads that should call it side by side."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     warmup: Sequence[WarmupStep] = ()
@@ -73,7 +75,8 @@ class ModelInfo:
 class Vectorizer(Protocol, Generic[E]):
     """Everything costly happens in the constructor; calling it only computes.
 
-    `tokenize` may run on another thread than the calls; calls of one object come from one thread at a time.
+    `tokenize` may run on another thread than the calls. Each worker calls what `for_worker` gave it, from its own
+    thread, so that an object that is given to several is called by as many threads at a time.
     """
 
     @property

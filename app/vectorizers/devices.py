@@ -1,4 +1,4 @@
-"""Choosing the device and the number type, and saying in words what was found."""
+"""Choosing the device, and saying in words what was found."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,6 @@ import joblib
 import torch
 
 from app.errors import StartFailed
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def choose_device(requested: str, index: int, cuda_visible_devices: str | None) -> torch.device:
@@ -61,13 +59,6 @@ def describe_device(device: torch.device, cuda_visible_devices: str | None) -> s
     if device.type == "cpu":
         return f"cpu, {granted_cores()} cores granted"
     return str(device)
-
-
-def choose_dtype(requested: str, device: torch.device) -> torch.dtype:
-    """`auto` is float16 on CUDA and float32 elsewhere."""
-    if requested == "auto":
-        return torch.float16 if device.type == "cuda" else torch.float32
-    return DTYPES[requested]
 
 
 def granted_cores() -> int:

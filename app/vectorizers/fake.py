@@ -70,9 +70,12 @@ class FakeVectorizer:
     Rows are unit vectors. A token is a word; each text has two special tokens besides.
     """
 
-    def __init__(self, law: FakeLaw, *, name: str, max_batch_tokens: int, max_batch_items: int) -> None:
+    def __init__(
+        self, law: FakeLaw, *, name: str, max_batch_tokens: int, max_batch_items: int, workers: int = 1
+    ) -> None:
         self._law = law
         self._name = name
+        self._workers = max(1, workers)
         self._max_batch_tokens = max_batch_tokens or max(1, max_batch_items) * law.max_tokens
 
     @property
@@ -86,6 +89,7 @@ class FakeVectorizer:
             device="simulated",
             dtype="float32",
             max_batch_tokens=self._max_batch_tokens,
+            workers=self._workers,
             details={"simulated": True, "law": law.model_dump()},
         )
 

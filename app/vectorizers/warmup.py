@@ -4,12 +4,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+from tqdm import tqdm
 
 from app.errors import StartFailed
 from app.vectorizers.base import WarmupStep
 
+Thoroughness = Literal["full", "quick", "off"]
+LIMIT_S = {"full": 4.0, "quick": 1.0}
+"""How long the sweep may take, by its thoroughness."""
 TEXT_TOKENS = 32
 """Length of the texts in the sweep: of the order of a query or a sentence."""
 FIRST_TOKENS = 32
@@ -49,35 +54,63 @@ def sweep(
     end = clock() + time_limit_s
     steps: list[WarmupStep] = []
     tokens = min(FIRST_TOKENS, text_tokens)
-    while tokens <= min(LAST_TOKENS, max_items * text_tokens):
-        items, each = max(1, tokens // text_tokens), min(tokens, text_tokens)
-        try:
-            run(items, each)  # the first of a shape pays for allocations
-            step = WarmupStep(items * each, items, _timed(run, items, each, clock))
-        except MemoryError:
-            break
-        steps.append(step)
-        if len(steps) >= LEAST_STEPS and clock() + 4 * step.seconds > end - time_limit_s / 2:
-            break
-        tokens *= 2
-    for _ in range(MOST_TURNS):
-        if clock() + sum(step.seconds for step in steps) > end:
-            break
-        again = [_timed(run, step.items, step.tokens // step.items, clock) for step in steps]
-        steps = [
-            WarmupStep(step.tokens, step.items, min(step.seconds, seconds))
-            for step, seconds in zip(steps, again, strict=True)
-        ]
+    with _progress(time_limit_s) as progress:
+        while tokens <= min(LAST_TOKENS, max_items * text_tokens):
+            items, each = max(1, tokens // text_tokens), min(tokens, text_tokens)
+            try:
+                run(items, each)  # the first of a shape pays for allocations
+                step = WarmupStep(items * each, items, _timed(run, items, each, clock))
+            except MemoryError:
+                break
+            steps.append(step)
+            _show(progress, f"{step.tokens} tokens", time_limit_s - (end - clock()))
+            if len(steps) >= LEAST_STEPS and clock() + 4 * step.seconds > end - time_limit_s / 2:
+                break
+            tokens *= 2
+        for _ in range(MOST_TURNS):
+            if clock() + sum(step.seconds for step in steps) > end:
+                break
+            again = [_timed(run, step.items, step.tokens // step.items, clock) for step in steps]
+            steps = [
+                WarmupStep(step.tokens, step.items, min(step.seconds, seconds))
+                for step, seconds in zip(steps, again, strict=True)
+            ]
+            _show(progress, "all again", time_limit_s - (end - clock()))
     if not steps:
         raise StartFailed("The device has too little memory for one short text; free some, or serve a smaller model.")
-    base_s, token_s = fit(steps)
-    return Budget(smallest_near_peak(base_s, token_s, steps), base_s, token_s, steps)
+    useful = up_to_peak(steps)
+    base_s, token_s = fit(useful)
+    return Budget(smallest_near_peak(base_s, token_s, useful), base_s, token_s, steps)
+
+
+def _progress(time_limit_s: float) -> "tqdm[Any]":
+    """A bar on a terminal, and nothing elsewhere."""
+    return tqdm(
+        total=time_limit_s, desc="measuring the model", bar_format="{desc} |{bar}| {postfix}", leave=False, disable=None
+    )
+
+
+def _show(progress: "tqdm[Any]", what: str, spent_s: float) -> None:
+    progress.n = spent_s
+    progress.set_postfix_str(what)
+
+
+def describe_steps(steps: Sequence[WarmupStep]) -> str:
+    """The measurements in one line, as tokens:milliseconds."""
+    return " ".join(f"{step.tokens}:{step.seconds * 1e3:.3g}" for step in steps)
 
 
 def _timed(run: Callable[[int, int], None], items: int, each: int, clock: Callable[[], float]) -> float:
     started = clock()
     run(items, each)
     return clock() - started
+
+
+def up_to_peak(steps: Sequence[WarmupStep]) -> Sequence[WarmupStep]:
+    """The steps as far as throughput rises, and at least `LEAST_STEPS`: where the caches of a CPU no longer hold a
+    batch, a larger one is slower for each token."""
+    peak = max(range(len(steps)), key=lambda i: steps[i].tokens / steps[i].seconds)
+    return steps[: max(peak + 1, LEAST_STEPS)]
 
 
 def smallest_near_peak(base_s: float, token_s: float, steps: Sequence[WarmupStep]) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.vectorizers.padding import length_buckets, pad
+from app.vectorizers.forward.padded import length_buckets, pad
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 2000), st.floats(0, 500))

@@ -1,0 +1,18 @@
+"""Ways through the model: packed without padding where the architecture allows it, padded in buckets elsewhere."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.vectorizers.base import Matrix
+from app.vectorizers.tokenizer import TokenIds
+
+
+class Forward(Protocol):
+    """One way through a model."""
+
+    @property
+    def name(self) -> str:
+        """What the log and `/info` call it."""
+
+    def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
+        """Vectors, not normalised, float32 of shape (n, dimension), in the order of the texts."""
