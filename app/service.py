@@ -110,6 +110,7 @@ class Service:
             max_wait_ms=settings.max_wait_ms,
             min_batch_tokens=min(model.max_input_tokens, model.max_batch_tokens),
             prepare=partial(self._tokenizer_thread.call, prepare, vectorizers[0]),
+            prepare_here=partial(prepare, vectorizers[0]),
         )
         async with batcher:
             self._batcher = batcher

@@ -512,3 +512,50 @@ def test_a_preparation_that_dies_stops_the_batcher() -> None:
             assert not batcher.alive
 
     run_virtually(main())
+
+
+class Preparing:
+    """Prepares in two ways and remembers which was taken."""
+
+    def __init__(self) -> None:
+        self.elsewhere: list[list[Any]] = []
+        self.here: list[list[Any]] = []
+
+    async def prepare(self, items: list[Any]) -> list[Prepared]:
+        self.elsewhere.append(items)
+        await asyncio.sleep(0.02)
+        return [Prepared(("prepared", item), 1) for item in items]
+
+    def prepare_here(self, items: list[Any]) -> list[Prepared | InvalidInput]:
+        self.here.append(items)
+        return [InvalidInput("is refused") if item == "bad" else Prepared(("prepared", item), 1) for item in items]
+
+
+def test_a_lone_small_item_is_prepared_at_once_and_whatever_else_elsewhere() -> None:
+    async def main() -> None:
+        way, device = Preparing(), Device(base_s=0.1)
+        async with batcher_over(device, prepare=way.prepare, prepare_here=way.prepare_here) as batcher:
+            answer = await batcher.submit(["small"], [10])
+            assert answer.prepare_s == 0
+            assert list(answer.rows) == [("row", ("prepared", "small"))]
+            await batcher.submit(["large"], [100_000])
+            await batcher.submit(["one", "two"], [1, 1])
+            listed = asyncio.create_task(batcher.submit(["three", "four"], [1, 1]))
+            await asyncio.sleep(0.01)
+            await asyncio.gather(batcher.submit(["beside"], [1]), listed)
+        assert way.here == [["small"]]
+        assert way.elsewhere == [["large"], ["one", "two"], ["three", "four"], ["beside"]]
+
+    run_virtually(main())
+
+
+def test_a_lone_small_item_that_is_refused_refuses_its_request() -> None:
+    async def main() -> None:
+        way = Preparing()
+        async with batcher_over(Device(), prepare=way.prepare, prepare_here=way.prepare_here) as batcher:
+            with pytest.raises(InvalidInput, match="is refused"):
+                await batcher.submit(["bad"], [1])
+            assert batcher.waiting_items == 0
+            assert list((await batcher.submit(["good"], [1])).rows) == [("row", ("prepared", "good"))]
+
+    run_virtually(main())

@@ -11,7 +11,7 @@ from app.batching.deadlines import Deadlines
 from app.batching.estimate import Rate
 from app.batching.facts import Facts, Outcome
 from app.batching.pool import Pool, Run, Seat
-from app.batching.preparation import Preparation, Prepare
+from app.batching.preparation import Preparation, Prepare, PrepareHere
 from app.batching.queue import TicketQueue
 from app.batching.ticket import Answer, Batch, R, Ticket
 from app.errors import (
@@ -34,7 +34,8 @@ FAILING_AFTER = 3
 class Batcher(Generic[Q, R]):
     """Gathers the items of many requests into batches, one free worker at a time.
 
-    Items are prepared first, many in one call, while the workers are busy; then they wait. A batch is chosen at the
+    Items are prepared first by `prepare`, many in one call, while the workers are busy (a lone small one by
+    `prepare_here`, on the event loop); then they wait. A batch is chosen at the
     moment a worker can take it, never earlier: an idle worker takes whatever waits, at once; batches form by
     themselves while all workers are busy. A batch holds at most `max_batch_items` items and `max_batch_tokens` tokens,
     or one item that is larger. With `max_wait_ms` above 0 an incomplete batch waits until its oldest item has waited
@@ -59,6 +60,7 @@ class Batcher(Generic[Q, R]):
         max_wait_ms: float = 0,
         min_batch_tokens: int = 1,
         prepare: Prepare | None = None,
+        prepare_here: PrepareHere | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.max_batch_items = max_batch_items
@@ -74,7 +76,9 @@ class Batcher(Generic[Q, R]):
         self._open: set[Ticket[R]] = set()
         self._deadlines: Deadlines[Ticket[R]] = Deadlines(self._expire)
         self._queue = TicketQueue()
-        self._preparation = Preparation(prepare, hand_on=self._wait, refuse=self._end) if prepare is not None else None
+        self._preparation = (
+            Preparation(prepare, prepare_here, hand_on=self._wait, refuse=self._end) if prepare is not None else None
+        )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._rate = Rate()
