@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-gpu clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -36,6 +36,12 @@ bench-edge: $(VENV)/.dev ## what the HTTP edge costs (needs wrk)
 
 bench-batching: $(VENV)/.dev ## batching against no batching (needs wrk)
 	$(BIN)/python -m benchmarks.batching $(ARGS)
+
+bench-vectorizer: $(VENV)/.dev ## packed against padded forwards and sentence-transformers
+	$(BIN)/python -m benchmarks.vectorizer $(ARGS)
+
+bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through HTTP
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 clean: ## forget the virtual environment and all caches
 	rm -rf $(VENV) .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -1,5 +1,8 @@
 """Finding the token budget, on a device of known law."""
 
+import io
+import sys
+
 import pytest
 
 from app.vectorizers import warmup
@@ -86,3 +89,32 @@ def test_a_slow_first_moment_does_not_end_the_sweep() -> None:
     assert len(budget.steps) >= 5
     assert budget.token_s == pytest.approx(0.00013, rel=0.1)
     assert budget.base_s == pytest.approx(0.008, rel=0.5)
+
+
+def test_sizes_beyond_the_best_throughput_do_not_raise_the_budget() -> None:
+    clock = Clock()
+
+    def run(items: int, each: int) -> None:
+        tokens = items * each
+        clock.now += 0.004 + 0.00003 * tokens + 0.00006 * max(0, tokens - 1024)  # the caches hold 1,024 tokens
+
+    budget = warmup.sweep(run, text_tokens=32, max_items=10_000, time_limit_s=100, clock=clock)
+    assert budget.steps[-1].tokens > 4096
+    assert budget.token_s == pytest.approx(0.00003, rel=0.01)
+    assert budget.max_batch_tokens == 1024
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_sees_progress_and_a_file_does_not(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    stream, clock = Stream(), Clock()
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    def run(items: int, each: int) -> None:
+        clock.now += 0.01
+
+    warmup.sweep(run, text_tokens=32, max_items=64, time_limit_s=4, clock=clock)
+    assert ("measuring the model" in stream.getvalue()) == terminal
