@@ -83,7 +83,9 @@ class Embedder:
             TextInput(self._bounded(content, options), prompt, options.cut_left, truncate, options.normalize)
             for content in contents
         ]
-        answer = await self._batcher.submit(inputs, [len(one.content) for one in inputs], deadline=deadline)
+        answer = await self._batcher.submit(
+            inputs, [len(one.prompt) + len(one.content) for one in inputs], deadline=deadline
+        )
         truncated = sum([one.encoding.n_cut > 0 for one in answer.payloads])
         return Embeddings(finish(answer.rows, options), truncated, answer)
 

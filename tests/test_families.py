@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from app.vectorizers.forward import encoder
-from app.vectorizers.forward.families import FIRST_POSITION
+from app.errors import StartFailed
+from app.vectorizers import text
+from app.vectorizers.forward import encoder, families
+from app.vectorizers.forward.families import FAMILIES
+from app.vectorizers.forward.pooling import POOLS
 from app.vectorizers.sources import find_model
 from app.vectorizers.text import TextVectorizer
 from tests.small_models import N_POSITIONS, ragged, save_model
@@ -33,7 +37,7 @@ def likeness(vectorizer: TextVectorizer, folder: Path, texts: list[str]) -> floa
     return float((vectorizer(texts, normalize=True) * expected).sum(axis=1).min())
 
 
-@pytest.mark.parametrize("family", FIRST_POSITION)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_packed_family_has_the_vectors_of_sentence_transformers(family: str, tmp_path: Path) -> None:
     folder = save_model(tmp_path, family, POOLING.get(family, "mean"))
     vectorizer = load(folder)
@@ -71,12 +75,6 @@ def test_bfloat16_stays_close(family: str, tmp_path: Path) -> None:
     [
         ("mpnet", "mean", {}, "mpnet is not among those known to pack"),
         ("bert", "max", {}, "the pooling max is not among mean, cls, lasttoken"),
-        (
-            "nomic_bert",
-            "mean",
-            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0}},
-            "rotary positions depend on the longest text",
-        ),
     ],
 )
 def test_what_cannot_be_packed_is_padded_and_says_why(
@@ -97,12 +95,88 @@ def test_what_cannot_be_packed_is_padded_and_says_why(
 def test_a_packed_forward_with_other_vectors_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(FIRST_POSITION, "bert", lambda config: 1)  # off by one
+    monkeypatch.setattr(families, "COUNT_AFTER_PADDING", {"bert"})  # off by one
     folder = save_model(tmp_path, "bert")
     vectorizer = load(folder)
     assert vectorizer.info.details["forward"] == "padded, sorted by length"
     assert "packed vectors differ from sentence-transformers' own" in capsys.readouterr().out
     assert likeness(vectorizer, folder, TEXTS) >= 0.99999
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0}
+
+
+def test_a_model_whose_vectors_depend_on_their_company_is_refused(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1000.0,
+        "short_factor": [1.0] * 6,
+        "long_factor": [2.0] * 6,
+        "original_max_position_embeddings": 32,
+    }
+    folder = save_model(tmp_path, "llama", changes={"rope_parameters": rope})
+    with pytest.raises(StartFailed, match="when one exceeds 32 tokens"):
+        load(folder)
+
+
+def test_dynamic_positions_that_are_never_reached_do_no_harm(tmp_path: Path) -> None:
+    folder = save_model(tmp_path, "nomic_bert", changes={"rope_parameters": DYNAMIC})
+    vectorizer = load(folder)
+    assert vectorizer.info.details["forward"] == "packed"
+    assert likeness(vectorizer, folder, TEXTS) >= 0.99999
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "camembert", "qwen3"])
+def test_padding_tokens_inside_a_text_are_placed_as_the_family_places_them(family: str, tmp_path: Path) -> None:
+    folder = save_model(tmp_path, family)
+    vectorizer = load(folder)
+    assert vectorizer.info.details["forward"] == "packed"
+    assert likeness(vectorizer, folder, ["abc<pad>def", "<pad>abc", "abc", "<pad><pad>", "x<pad>"]) >= 0.99999
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_no_text_reaches_beyond_the_table_of_positions(family: str, tmp_path: Path) -> None:
+    folder = save_model(tmp_path, family, changes={"max_position_embeddings": 100})
+    vectorizer = load(folder)
+    assert vectorizer.info.max_input_tokens == (100 if family == "bert" else 99)
+    assert vectorizer(ragged([200])).shape == (1, 48)
+
+
+def test_a_normalisation_in_the_middle_stays_and_lengths_are_compared_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_model(tmp_path, "bert")
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    model.append(Dense(48, 24, bias=False, activation_function=torch.nn.Identity()))
+    model.save(str(tmp_path / "reduced"))
+    vectorizer = load(tmp_path / "reduced")
+    assert vectorizer.info.details["forward"] == "packed"
+    expected = np.asarray(model.encode(TEXTS, show_progress_bar=False))
+    np.testing.assert_allclose(vectorizer(TEXTS, normalize=False), expected, atol=1e-5)
+
+    pool = POOLS["mean"]
+    monkeypatch.setitem(POOLS, "mean", lambda hidden, starts: 2 * pool(hidden, starts))
+    monkeypatch.setattr("app.vectorizers.forward.packed.Normalize", torch.nn.Identity)
+    assert load(save_model(tmp_path / "other", "bert")).info.details["forward"] == "packed", "unit length hides it"
+    plain = SentenceTransformer(modules=list(model)[:2], device="cpu")
+    plain.save(str(tmp_path / "plain"))
+    assert load(tmp_path / "plain").info.details["forward"] == "padded, sorted by length"
+    assert "lengths differ by 100" in capsys.readouterr().out
+
+
+def test_a_model_too_large_for_float16_is_loaded_wider_or_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_model(tmp_path, "bert")
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    transformer: Any = model[0].auto_model
+    transformer.encoder.layer[0].intermediate.dense.weight.data.mul_(30_000)
+    model.save(str(tmp_path / "large"))
+    with pytest.raises(StartFailed, match="not finite in float16; try --dtype bfloat16"):
+        load(tmp_path / "large", dtype="float16")
+    monkeypatch.setattr(text, "choose_dtype", lambda *_: torch.float16)  # as on a card
+    assert load(tmp_path / "large", dtype="auto").info.dtype == "bfloat16"
+    assert "the model overflows" in capsys.readouterr().out
 
 
 def test_a_packed_forward_that_fails_is_not_used(
@@ -144,7 +218,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("family", FIRST_POSITION)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_packed_forward_reads_no_value_before_its_end(family: str, tmp_path: Path) -> None:
     vectorizer = load(save_model(tmp_path, family))
     texts = vectorizer._encode(TEXTS)

@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from app.errors import OutOfMemory, StartFailed, TokenizerFailed
 from app.vectorizers import sources
 from app.vectorizers.base import TextInput
+from app.vectorizers.forward.packed import PackedForward
 from app.vectorizers.sources import ModelSource, find_model
 from app.vectorizers.text import TextVectorizer
 from app.vectorizers.tokenizer import TextTokenizer, TokenIds
@@ -105,6 +106,30 @@ def test_bfloat16_correlates_with_human_judgement_as_float32_does(data: Path) ->
         cosines = (rows[::2] * rows[1::2]).sum(axis=1)
         found[dtype] = 100 * spearmanr(cosines, [float(pair[0]) for pair in pairs]).statistic
     assert found["bfloat16"] == pytest.approx(found["float32"], abs=0.1)
+
+
+def test_the_warm_up_measures_single_forwards_and_counts_workers_on_what_the_service_sends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    forward = PackedForward.__call__
+
+    def watched(self: PackedForward, texts: list[TokenIds]) -> Any:
+        sizes.append(sum(text.n_tokens for text in texts))
+        return forward(self, texts)
+
+    monkeypatch.setattr(PackedForward, "__call__", watched)
+    vectorizer = TextVectorizer(
+        find_model("bundled", None), name="m", dtype="float32", warmup="quick", workers=0, max_batch_tokens=64,
+        max_batch_items=40,
+    )  # fmt: skip
+    info = vectorizer.info
+    assert info.max_batch_tokens == 64
+    assert {step.tokens for step in info.warmup} <= set(sizes), "each step was one forward"
+    assert max(step.tokens for step in info.warmup) > 64
+    sizes.clear()
+    vectorizer(["word"] * 100)
+    assert max(sizes) <= 64
 
 
 def test_without_a_warm_up_nothing_is_measured() -> None:

@@ -32,6 +32,6 @@ def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
         workers=settings.workers,
         warmup=settings.warmup,
         max_batch_tokens=settings.max_batch_tokens,
-        max_batch_items=settings.max_batch_items,
+        max_batch_items=settings.max_batch_items if settings.batching else 1,
         cuda_visible_devices=settings.cuda_visible_devices,
     )

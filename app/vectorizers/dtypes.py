@@ -53,6 +53,11 @@ def checkpoint(source: ModelSource) -> tuple[str | None, torch.dtype | None]:
     return config.model_type, getattr(config, "dtype", None)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device computes in bfloat16 at all, however fast."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= BFLOAT16_CAPABILITY
+
+
 def has_bfloat16_hardware() -> bool:
     """Whether this CPU multiplies bfloat16 itself: AVX512-BF16 or AMX."""
     found = torch.cpu.get_capabilities()

@@ -12,6 +12,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from app.errors import StartFailed
 from app.vectorizers.base import Matrix
+from app.vectorizers.forward.families import longest_independent_text, usable_positions
 from app.vectorizers.sources import ModelSource
 from app.vectorizers.tokenizer import TextTokenizer
 
@@ -33,9 +34,19 @@ class LoadedModel:
         self.tokenizer = TextTokenizer(
             model.tokenizer,
             max_tokens=model.max_seq_length,
+            positions=usable_positions(first.auto_model),
             embedded_tokens=first.auto_model.get_input_embeddings().weight.shape[0],
             counts_prompt=any(isinstance(module, Pooling) and not module.include_prompt for module in model),
         )
+
+        model.max_seq_length = self.tokenizer.max_tokens  # sentence-transformers itself does not look at the positions
+        independent = longest_independent_text(first.auto_model.config)
+        if independent is not None and self.tokenizer.max_tokens > independent:
+            raise StartFailed(
+                f"The model {source.location} has rotary positions that change for all texts of a batch when one "
+                f"exceeds {independent} tokens, so that a vector would depend on its company. Set max_seq_length in "
+                f"its sentence_bert_config.json to {independent} (now {self.tokenizer.max_tokens})."
+            )
 
     @property
     def default_prompt(self) -> str:
@@ -43,10 +54,14 @@ class LoadedModel:
         return self.prompts.get(self.default_prompt_name or "", "")
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """Unit vectors as sentence-transformers itself computes them, float32 of shape (n, dimension)."""
-        rows: Any = self.model.encode(
-            list(texts), convert_to_numpy=True, normalize_embeddings=True, show_progress_bar=False
-        )
+        """Vectors as sentence-transformers itself computes them, float32 of shape (n, dimension).
+
+        Raises StartFailed where it cannot.
+        """
+        try:
+            rows: Any = self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            raise StartFailed(f"sentence-transformers cannot run the model: {error}") from error
         vectors: Matrix = rows.astype(np.float32)
         return vectors
 

@@ -11,9 +11,9 @@ import torch
 
 from app.errors import OutOfMemory, StartFailed, WorkerDied
 from app.vectorizers.base import Matrix, ModelInfo, TextInput, require_finite
-from app.vectorizers.cores import Cores, compare_workers, workers_that_pay
+from app.vectorizers.cores import MEASURE_S, Cores, compare_workers, workers_that_pay
 from app.vectorizers.devices import card_names, choose_device, describe_device, granted_cores
-from app.vectorizers.dtypes import choose_dtype
+from app.vectorizers.dtypes import choose_dtype, has_bfloat16
 from app.vectorizers.forward import Forward
 from app.vectorizers.forward.cuda import SLOTS, CudaForward, has_ragged_kernel
 from app.vectorizers.forward.families import CannotPack, check_can_pack
@@ -22,20 +22,21 @@ from app.vectorizers.forward.padded import PaddedForward
 from app.vectorizers.loading import LoadedModel
 from app.vectorizers.sources import ModelSource
 from app.vectorizers.tokenizer import TokenIds
-from app.vectorizers.warmup import LIMIT_S, TEXT_TOKENS, Budget, Thoroughness, describe_steps, sweep
+from app.vectorizers.warmup import LAST_TOKENS, LIMIT_S, TEXT_TOKENS, Budget, Thoroughness, describe_steps, sweep
 
 log = structlog.get_logger(__name__)
 
-DEFAULT_BATCH_TOKENS = 16_384
-"""Most tokens in one forward until the warm-up has measured better, or where it may not."""
-DEFAULT_BUDGET = {"cpu": 1024}
-"""The token budget without a warm-up, by kind of device; elsewhere `DEFAULT_BATCH_TOKENS`."""
+DEFAULT_BUDGET = {"cpu": 1024, "cuda": 16_384}
+"""The token budget without a warm-up, by kind of device."""
 MOST_RECORDED_TOKENS = 2048
 """Up to here a card's forward is shorter than the time its launches take one by one."""
 QUERY_TOKENS = 16
 """Length of the texts with which counts of workers are compared: a query's."""
-CPU_OUT_OF_MEMORY = "DefaultCPUAllocator"
-"""In what torch says when the host has no memory left; there is no class of its own for that."""
+OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
+"""In what torch says when there is no memory left and it has no class of its own for that: on the host, in cuBLAS, for
+pinned memory."""
+LENGTH_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.05}
+"""How far the length of a vector may be from sentence-transformers' own, relative to it."""
 CHECK_TEXTS = (
     "a",
     "Where is my card?",
@@ -74,7 +75,7 @@ class TextVectorizer:
         """`workers` are threads on a CPU and cards on CUDA, 0 for as many as pay; this object is for the `card`-th of
         the cards."""
         self._for_card = partial(
-            TextVectorizer, source, name=name, device=device, dtype=dtype, workers=workers, warmup=warmup,
+            TextVectorizer, source, name=name, device=device, dtype=dtype, workers=workers, warmup="quick",
             max_batch_items=max_batch_items, cuda_visible_devices=cuda_visible_devices,
         )  # fmt: skip
         self._cards = {card: self}
@@ -82,20 +83,20 @@ class TextVectorizer:
         self._cores = Cores(granted_cores())
         with self._cores:
             self._dtype = choose_dtype(dtype, self._device, source)
-            loaded = LoadedModel(source, self._device, self._dtype)
+            loaded, expected = self._load(source, may_widen=dtype == "auto")
             self._tokenizer = loaded.tokenizer
             self._dimension = loaded.dimension
             self._ends_normalized = loaded.ends_normalized
             self._default_prompt = loaded.default_prompt
-            self._max_batch_tokens = max_batch_tokens or DEFAULT_BATCH_TOKENS
-            self._forward = self._choose_forward(loaded, source)
+            self._max_batch_tokens = LAST_TOKENS  # until it is measured
+            self._forward = self._choose_forward(loaded, expected, source)
         budget = self._warm_up(warmup, max_batch_items)
         self._max_batch_tokens = max_batch_tokens or budget.max_batch_tokens
         if isinstance(self._forward, PaddedForward) and budget.token_s:
             self._forward.fit(self._max_batch_tokens, budget.base_s / budget.token_s)
         self._slots = SLOTS if isinstance(self._forward, CudaForward) else 1
         self._single_card = ":" in device
-        n_workers, details = self._count_workers(workers, warmup)
+        n_workers, details = self._count_workers(workers, budget, max_batch_items)
         self._info = ModelInfo(
             name=name,
             dimension=self._dimension,
@@ -133,15 +134,18 @@ class TextVectorizer:
         try:
             with torch.inference_mode(), self._cores:
                 rows = [self._forward(part) for part in parts(texts, self._max_batch_tokens)]
-        except torch.OutOfMemoryError as error:
-            torch.cuda.empty_cache()
-            raise OutOfMemory(str(error)) from error
-        except torch.AcceleratorError as error:
-            raise WorkerDied(f"The device can no longer be used: {error}") from error
         except RuntimeError as error:
-            if CPU_OUT_OF_MEMORY in str(error):
-                raise OutOfMemory(str(error)) from error
-            raise
+            if not any(sign in str(error) for sign in OUT_OF_MEMORY) and not isinstance(error, torch.OutOfMemoryError):
+                if isinstance(error, torch.AcceleratorError):
+                    raise WorkerDied(f"The device can no longer be used: {error}") from error
+                raise
+            problem = str(error)
+        else:
+            return self._finished(rows, normalize)
+        torch.cuda.empty_cache()  # only here has the error let go of the tensors of the forward that failed
+        raise OutOfMemory(problem)
+
+    def _finished(self, rows: list[Matrix], normalize: bool | None) -> Matrix:
         matrix = rows[0] if len(rows) == 1 else np.concatenate(rows)
         if normalize if normalize is not None else self._ends_normalized:
             matrix = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.float32(1e-12))
@@ -164,9 +168,24 @@ class TextVectorizer:
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
-    def _choose_forward(self, loaded: LoadedModel, source: ModelSource) -> Forward:
-        """The packed forward, or else the padded one; either only if its vectors are sentence-transformers' own."""
+    def _load(self, source: ModelSource, *, may_widen: bool) -> tuple[LoadedModel, Matrix]:
+        """The model, and what sentence-transformers makes of the check texts; where that overflows float16, in a wider
+        type if `may_widen`."""
+        loaded = LoadedModel(source, self._device, self._dtype)
         expected = loaded.encode(CHECK_TEXTS)
+        if np.isfinite(expected).all():
+            return loaded, expected
+        narrow = str(self._dtype).removeprefix("torch.")
+        if not may_widen or self._dtype == torch.float32:
+            raise StartFailed(
+                f"The model's own vectors are not finite in {narrow}; try --dtype bfloat16 or --dtype float32."
+            )
+        self._dtype = torch.bfloat16 if self._dtype == torch.float16 and has_bfloat16(self._device) else torch.float32
+        log.warning("the model overflows; it is loaded in a wider type", dtype=narrow, instead=str(self._dtype)[6:])
+        return self._load(source, may_widen=True)
+
+    def _choose_forward(self, loaded: LoadedModel, expected: Matrix, source: ModelSource) -> Forward:
+        """The packed forward, or else the padded one; either only if its vectors are sentence-transformers' own."""
         texts = self._encode(CHECK_TEXTS)
         try:
             check_can_pack(loaded.model)
@@ -180,11 +199,10 @@ class TextVectorizer:
             loaded = LoadedModel(source, self._device, self._dtype)  # packing has changed the other
         log.info("texts are padded, since this model cannot be packed", reason=reason)
         padded = PaddedForward(loaded.model, self._tokenizer, max_tokens=self._max_batch_tokens)
-        cosine = self._likeness(padded, texts, expected)
-        if cosine < self._least_cosine:
+        if difference := self._difference(padded, texts, expected):
             raise StartFailed(
-                "The model's vectors do not come out as sentence-transformers computes them "
-                f"(cosine {cosine:.5f}, at least {self._least_cosine} expected); Convoy does not serve it."
+                f"The model's vectors do not come out as sentence-transformers computes them ({difference}); "
+                "Convoy does not serve it."
             )
         return padded
 
@@ -196,24 +214,29 @@ class TextVectorizer:
         else:
             forward = PackedForward(model)
         try:
-            cosine = self._likeness(forward, texts, expected)
-        except (RuntimeError, TypeError, AttributeError, KeyError) as error:  # transformers' modules have changed
+            difference = self._difference(forward, texts, expected)
+        except (RuntimeError, TypeError, AttributeError, LookupError) as error:  # transformers' modules have changed
             raise CannotPack(f"its packed forward failed: {error!r}") from error
-        if cosine < self._least_cosine:
-            raise CannotPack(f"packed vectors differ from sentence-transformers' own (cosine {cosine:.5f})")
+        if difference:
+            raise CannotPack(f"packed vectors differ from sentence-transformers' own ({difference})")
         return forward
 
-    @property
-    def _least_cosine(self) -> float:
-        return CHECK_COSINE if self._dtype == torch.float32 else CHECK_COSINE_HALF
-
-    @staticmethod
-    def _likeness(forward: Forward, texts: Sequence[TokenIds], expected: Matrix) -> float:
-        """The least cosine between a forward's rows and the unit vectors expected; 0 where one is not finite."""
+    def _difference(self, forward: Forward, texts: Sequence[TokenIds], expected: Matrix) -> str | None:
+        """How a forward's rows differ from those expected, in words: in direction or, where the model does not bring
+        them to unit length itself, in length; None where they do not."""
         with torch.inference_mode():
             rows = forward(texts)
-        cosines = (rows * expected).sum(axis=1) / np.linalg.norm(rows, axis=1)
-        return float(np.nan_to_num(cosines).min())
+        lengths, own = np.linalg.norm(rows, axis=1), np.linalg.norm(expected, axis=1)
+        cosine = float(np.nan_to_num((rows * expected).sum(axis=1) / (lengths * own)).min())
+        least = CHECK_COSINE if self._dtype == torch.float32 else CHECK_COSINE_HALF
+        if cosine < least:
+            return f"cosine {cosine:.5f}, at least {least} expected"
+        if (
+            not self._ends_normalized
+            and (off := float(np.abs(lengths / own - 1).max())) > LENGTH_TOLERANCE[self._dtype]
+        ):
+            return f"lengths differ by {off:.1%}"
+        return None
 
     # --- warm-up ----------------------------------------------------------------------------------------------------
 
@@ -230,7 +253,7 @@ class TextVectorizer:
 
         if thoroughness == "off":
             run(1, min(TEXT_TOKENS, most))
-            return Budget(DEFAULT_BUDGET.get(self._device.type, DEFAULT_BATCH_TOKENS), 0.0, 0.0, ())
+            return Budget(DEFAULT_BUDGET.get(self._device.type, 1024), 0.0, 0.0, ())
         if isinstance(self._forward, CudaForward):
             with torch.inference_mode():
                 self._forward.record(MOST_RECORDED_TOKENS)
@@ -240,15 +263,20 @@ class TextVectorizer:
         log.info("measured how long forwards take", forward_ms=describe_steps(budget.steps))
         return budget
 
-    def _count_workers(self, asked: int, thoroughness: Thoroughness) -> tuple[int, dict[str, Any]]:
+    def _count_workers(self, asked: int, budget: Budget, max_batch_items: int) -> tuple[int, dict[str, Any]]:
         """How many workers the service should run, and what was found on the way."""
         if self._device.type == "cuda":
             cards = asked or (1 if self._single_card else len(card_names()))
             return cards * self._slots, {"peak_memory_bytes": torch.cuda.max_memory_allocated(self._device)}
-        if asked or self._device.type != "cpu" or thoroughness == "off":
+        if asked or self._device.type != "cpu" or not budget.steps:
             return asked or 1, {}
-        texts = [TokenIds(list(range(QUERY_TOKENS)))] * max(1, self._max_batch_tokens // QUERY_TOKENS)
-        measured = compare_workers(lambda: self(texts), self._cores.count)
+        each = min(QUERY_TOKENS, self._tokenizer.max_tokens)
+        tokens = min(self._max_batch_tokens, int(MEASURE_S / budget.token_s))
+        texts = [TokenIds([0] * each)] * min(max_batch_items, max(1, tokens // each))
+        try:
+            measured = compare_workers(lambda: self(texts), self._cores.count)
+        except OutOfMemory:
+            return 1, {}
         found = {str(one.workers): round(one.batches_per_s * len(texts), 1) for one in measured}
         log.info("measured how many workers pay", texts_per_s_by_workers=found)
         return workers_that_pay(measured), {"texts_per_s_by_workers": found}

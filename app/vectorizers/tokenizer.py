@@ -34,8 +34,17 @@ class TextTokenizer:
     them between threads is an error ("Already borrowed").
     """
 
-    def __init__(self, own: Any, *, max_tokens: int | None, embedded_tokens: int, counts_prompt: bool) -> None:
-        """`own` is transformers' tokenizer of the model, `embedded_tokens` the rows of its embedding matrix."""
+    def __init__(
+        self,
+        own: Any,
+        *,
+        max_tokens: int | None,
+        embedded_tokens: int,
+        counts_prompt: bool,
+        positions: int | None = None,
+    ) -> None:
+        """`own` is transformers' tokenizer of the model, `embedded_tokens` the rows of its embedding matrix,
+        `positions` how many tokens of a text have a position, where there is a limit."""
         if not getattr(own, "is_fast", False):
             raise StartFailed("The model has no fast tokenizer (tokenizer.json), which Convoy needs.")
         self._tokenizer = Tokenizer.from_str(own.backend_tokenizer.to_str())
@@ -46,7 +55,8 @@ class TextTokenizer:
         self.pad_id: int = own.pad_token_id if own.pad_token_id is not None else 0
         self.pad_left: bool = own.padding_side == "left"
         longest = max_tokens or own.model_max_length
-        self.max_tokens = int(longest) if longest and longest < 1_000_000 else DEFAULT_MAX_TOKENS
+        longest = int(longest) if longest and longest < 1_000_000 else DEFAULT_MAX_TOKENS
+        self.max_tokens = longest if positions is None else min(longest, positions)
         sample = self._tokenizer.encode("a")
         self._n_before = sample.special_tokens_mask.index(0)
         self._n_after = sample.special_tokens_mask[::-1].index(0)

@@ -12,7 +12,7 @@ from app.vectorizers.base import Matrix
 from app.vectorizers.forward.attention import RaggedLayout, TiledLayout
 from app.vectorizers.forward.graphs import Ladder
 from app.vectorizers.forward.packed import PackedModel
-from app.vectorizers.forward.row import Row, pack
+from app.vectorizers.forward.row import Row
 from app.vectorizers.forward.staging import Slot, read
 from app.vectorizers.forward.tiles import plan_tiles
 from app.vectorizers.tokenizer import TokenIds
@@ -59,7 +59,7 @@ class CudaForward:
 
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
         """Vectors, not normalised, float32 of shape (n, dimension)."""
-        row = pack([text.ids for text in texts])
+        row = self._model.pack(texts)
         slot, done = self._free.get()
         try:
             launch = self._stage(row, slot)
@@ -79,7 +79,7 @@ class CudaForward:
         """Seconds that the device itself needs for a batch: launched again and again without a pause between."""
         slot = Slot()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        launch = self._stage(pack([text.ids for text in texts]), slot)
+        launch = self._stage(self._model.pack(texts), slot)
         with self._launching, torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             launch()
             start.record()
@@ -98,23 +98,23 @@ class CudaForward:
         return self._stage_ragged(row, slot) if self._ragged else self._stage_tiled(row, slot)
 
     def _stage_ragged(self, row: Row, slot: Slot) -> Callable[[], Tensor]:
-        parts, host = slot.stage([row.ids, row.places, row.starts.astype(np.int32)])
+        parts, host = slot.stage([row.ids, row.positions, row.starts.astype(np.int32)])
         longest = int(row.lengths.max())
 
         def launch() -> Tensor:
-            ids, places, starts = read(parts, host.to(self._device, non_blocking=True))
-            return self._model(ids, places, starts, RaggedLayout(starts, longest))
+            ids, positions, starts = read(parts, host.to(self._device, non_blocking=True))
+            return self._model(ids, positions, starts, RaggedLayout(starts, longest))
 
         return launch
 
     def _stage_tiled(self, row: Row, slot: Slot) -> Callable[[], Tensor]:
         plan = plan_tiles(row)
-        parts, host = slot.stage([row.ids, row.places, row.starts, *[part for part in plan[1:] if part is not None]])
+        parts, host = slot.stage([row.ids, row.positions, row.starts, *[part for part in plan[1:] if part is not None]])
 
         def launch() -> Tensor:
-            ids, places, starts, *rest = read(parts, host.to(self._device, non_blocking=True))
+            ids, positions, starts, *rest = read(parts, host.to(self._device, non_blocking=True))
             there = iter(rest)
             tensors = [None if part is None else next(there) for part in plan[1:]]
-            return self._model(ids, places, starts, TiledLayout(plan.groups, *tensors))
+            return self._model(ids, positions, starts, TiledLayout(plan.groups, *tensors))
 
         return launch

@@ -1,44 +1,37 @@
 """Which architectures can be packed: those whose attention is a function transformers lets one choose, and whose
 positions can be given token by token."""
 
-from collections.abc import Callable
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from torch import nn
 
 from app.vectorizers.forward.pooling import POOLS
 
-
-def _from_zero(config: Any) -> int:
-    return 0
-
-
-def _after_padding(config: Any) -> int:
-    """RoBERTa counts positions from the padding id on, which itself is position `pad_token_id`."""
-    return int(config.pad_token_id) + 1
-
-
-FIRST_POSITION: dict[str, Callable[[Any], int]] = {
-    "bert": _from_zero,
-    "distilbert": _from_zero,
-    "roberta": _after_padding,
-    "xlm-roberta": _after_padding,
-    "camembert": _after_padding,
-    "modernbert": _from_zero,
-    "nomic_bert": _from_zero,
-    "gte": _from_zero,
-    "eurobert": _from_zero,
-    "qwen2": _from_zero,
-    "qwen3": _from_zero,
-    "llama": _from_zero,
-    "mistral": _from_zero,
-}
-"""Each family that the tests compare with sentence-transformers, and the position of a text's first token."""
+FAMILIES = (
+    "bert",
+    "distilbert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "modernbert",
+    "nomic_bert",
+    "gte",
+    "eurobert",
+    "qwen2",
+    "qwen3",
+    "llama",
+    "mistral",
+)
+"""Those that the tests compare with sentence-transformers."""
+COUNT_AFTER_PADDING = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+"""Their positions begin after the padding id, which is the position of padding itself."""
 
 PLAIN_FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 BATCH_DEPENDENT_ROPE = {"dynamic", "longrope"}
-"""Rotary positions that depend on the longest text of the batch, which would reach from one text into another."""
+"""Rotary positions that change when the longest text of a batch exceeds the length of the original training: one text
+would change the vectors of others, and in transformers those of later batches too."""
 
 
 class CannotPack(Exception):
@@ -52,14 +45,10 @@ def check_can_pack(model: SentenceTransformer) -> None:
     if model.device.type not in ("cpu", "cuda"):
         raise CannotPack(f"packing has not been tried on {model.device.type}")
     config = first.auto_model.config
-    if config.model_type not in FIRST_POSITION:
+    if config.model_type not in FAMILIES:
         raise CannotPack(f"the architecture {config.model_type} is not among those known to pack")
     if first.modality_config.get("text") != PLAIN_FORWARD:
         raise CannotPack("what it gives for a text is not its last hidden state")
-    rope = getattr(config, "rope_parameters", None) or {}
-    kinds = {rope.get("rope_type")} | {one.get("rope_type") for one in rope.values() if isinstance(one, dict)}
-    if kinds & BATCH_DEPENDENT_ROPE:
-        raise CannotPack("its rotary positions depend on the longest text of a batch")
     if not isinstance(second, Pooling):
         raise CannotPack("its second module is not a pooling")
     if second.pooling_mode not in POOLS:
@@ -68,6 +57,25 @@ def check_can_pack(model: SentenceTransformer) -> None:
         raise CannotPack("its pooling leaves the prompt out")
 
 
-def first_position(config: Any) -> int:
-    """The position id of a text's first token."""
-    return FIRST_POSITION[config.model_type](config)
+def pad_position(config: Any) -> int | None:
+    """The position that padding has, where a family counts from the one after it; None where texts count from 0."""
+    return int(config.pad_token_id) if config.model_type in COUNT_AFTER_PADDING else None
+
+
+def usable_positions(transformer: Any) -> int | None:
+    """How many tokens of a text have a position in the model's table of positions; None where it has no table."""
+    table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
+    if not isinstance(table, nn.Embedding):
+        return None
+    taken = pad_position(transformer.config)
+    return table.num_embeddings if taken is None else table.num_embeddings - taken - 1
+
+
+def longest_independent_text(config: Any) -> int | None:
+    """The most tokens up to which no text's rotary positions depend on another's; None where they never do."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    every = [one for one in (rope, *rope.values()) if isinstance(one, dict)]
+    if not {one.get("rope_type") for one in every} & BATCH_DEPENDENT_ROPE:
+        return None
+    original = [one["original_max_position_embeddings"] for one in every if "original_max_position_embeddings" in one]
+    return int(min([config.max_position_embeddings, *original]))

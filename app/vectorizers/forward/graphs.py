@@ -37,18 +37,18 @@ def rung_for(row: Row, rungs: Sequence[int]) -> int | None:
 
 
 def fill(row: Row, rung: int) -> list[npt.NDArray[np.generic]]:
-    """Ids, places and starts of a row in the fixed shapes of a rung.
+    """Ids, positions and starts of a row in the fixed shapes of a rung.
 
     What is left of the tokens makes one more text, of which nothing is read; the texts that are missing are empty, at
     the end.
     """
     real = int(row.starts[-1])
-    ids, places = np.zeros((2, rung), np.int64)
+    ids, positions = np.zeros((2, rung), np.int64)
     ids[:real] = row.ids[:real]
-    places[:real] = row.places[:real]
+    positions[:real] = row.positions[:real]
     starts = np.full(room_for_texts(rung) + 2, rung, np.int32)
     starts[: len(row.starts)] = row.starts
-    return [ids, places, starts]
+    return [ids, positions, starts]
 
 
 class Recorded:
@@ -60,13 +60,13 @@ class Recorded:
         host = torch.empty(parts[-1].end, dtype=torch.uint8)
         write(arrays, parts, host)
         self._arrays = host.to(device)
-        ids, places, starts = read(parts, self._arrays)
+        ids, positions, starts = read(parts, self._arrays)
         layout = RaggedLayout(starts, longest=rung)
         for _ in range(2):  # what libraries prepare at a first call must not be recorded
-            eager = forward(ids, places, starts, layout)
+            eager = forward(ids, positions, starts, layout)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool, stream=torch.cuda.current_stream(device)):
-            self._vectors = forward(ids, places, starts, layout)
+            self._vectors = forward(ids, positions, starts, layout)
         self._graph.replay()
         off = float((self._vectors - eager).abs().max() / eager.abs().max())
         if not off <= TOLERANCE:

@@ -13,12 +13,14 @@ Ints = npt.NDArray[np.int64]
 class Row(NamedTuple):
     """n texts, in the order of the batch, and some tokens that belong to none.
 
-    `ids` and `places` have shape (T,), `places` counting from 0 in each text; `lengths` has shape (n,) and `starts`
-    (n + 1,): text i lies at `starts[i] : starts[i + 1]`, and what follows `starts[n]` only fills the row.
+    `ids`, `places` and `positions` have shape (T,): `places` counts from 0 in each text, `positions` as the model does.
+    `lengths` has shape (n,) and `starts` (n + 1,): text i lies at `starts[i] : starts[i + 1]`, and what follows
+    `starts[n]` only fills the row.
     """
 
     ids: Ints
     places: Ints
+    positions: Ints
     lengths: Ints
     starts: Ints
 
@@ -28,8 +30,14 @@ class Row(NamedTuple):
         return len(self.ids)
 
 
-def pack(texts: Sequence[Sequence[int]], round_up: Callable[[int], int] = int) -> Row:
-    """Put the token ids of texts, none of them empty, into one row; `round_up` says how long it is to be."""
+def pack(
+    texts: Sequence[Sequence[int]], round_up: Callable[[int], int] = int, *, pad_position: int | None = None
+) -> Row:
+    """Put the token ids of texts, none of them empty, into one row; `round_up` says how long it is to be.
+
+    Positions count from 0; where `pad_position` is given they are RoBERTa's: from `pad_position + 1` on, and tokens
+    with that id, wherever in a text, are not counted and have that position themselves.
+    """
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     starts = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
@@ -39,4 +47,16 @@ def pack(texts: Sequence[Sequence[int]], round_up: Callable[[int], int] = int) -
     ids[:real] = np.fromiter(chain.from_iterable(texts), np.int64, real)
     places = np.zeros(total, np.int64)
     places[:real] = np.arange(real) - np.repeat(starts[:-1], lengths)
-    return Row(ids, places, lengths, starts)
+    positions = places if pad_position is None else _positions_like_roberta(ids, starts, lengths, pad_position)
+    return Row(ids, places, positions, lengths, starts)
+
+
+def _positions_like_roberta(ids: Ints, starts: Ints, lengths: Ints, pad: int) -> Ints:
+    real = int(starts[-1])
+    counted = ids[:real] != pad
+    before = np.zeros(real + 1, np.int64)
+    np.cumsum(counted, out=before[1:])
+    within = before[1:] - np.repeat(before[starts[:-1]], lengths)
+    positions = np.full(len(ids), pad, np.int64)
+    positions[:real] += within * counted
+    return positions
