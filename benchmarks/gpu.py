@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from app.vectorizers.base import Matrix, WarmupStep
+from app.vectorizers.dtypes import DTYPES
 from app.vectorizers.forward.cuda import SLOTS, CudaForward
 from app.vectorizers.loading import LoadedModel
 from app.vectorizers.sources import find_model
@@ -206,7 +207,7 @@ def main() -> None:
     for how, cosine in cosines.items():
         print(f"least cosine to float32 on a CPU, {how}: {cosine:.6f}")
     device = torch.device(args.device)
-    matrix, copy = ceilings(device, vectorizer._dtype)
+    matrix, copy = ceilings(device, DTYPES[info.dtype])
     print(f"\n{sweep_table(info.warmup, linear_flops_per_token())}\n")
     print(f"ceilings measured here: matrix product {matrix:.2f} TFLOP/s, copy {copy:.0f} GB/s")
     report_host(vectorizer, args.seconds / 2)

@@ -53,6 +53,11 @@ def checkpoint(source: ModelSource) -> tuple[str | None, torch.dtype | None]:
     return config.model_type, getattr(config, "dtype", None)
 
 
+def name_of(dtype: torch.dtype) -> str:
+    """As users write it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def has_bfloat16(device: torch.device) -> bool:
     """Whether the device computes in bfloat16 at all, however fast."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= BFLOAT16_CAPABILITY

@@ -11,10 +11,10 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers.utils.logging import disable_progress_bar
 
 from app.errors import StartFailed
-from app.vectorizers.base import Matrix
+from app.vectorizers.base import Matrix, TextInput
 from app.vectorizers.forward.families import longest_independent_text, usable_positions
 from app.vectorizers.sources import ModelSource
-from app.vectorizers.tokenizer import TextTokenizer
+from app.vectorizers.tokenizer import TextTokenizer, TokenIds
 
 
 class LoadedModel:
@@ -24,6 +24,9 @@ class LoadedModel:
         """Raises StartFailed with a sentence that says what to change."""
         model = _load(source, device, dtype)
         first: Any = model[0]
+        self.source = source
+        self.device = device
+        self.dtype = dtype
         self.model = model
         self.dimension = int(model.get_embedding_dimension() or 0)
         self.architecture = type(first.auto_model).__name__
@@ -52,6 +55,10 @@ class LoadedModel:
     def default_prompt(self) -> str:
         """What SentenceTransformer.encode puts before each text."""
         return self.prompts.get(self.default_prompt_name or "", "")
+
+    def tokenize(self, texts: Sequence[str]) -> list[TokenIds]:
+        """As SentenceTransformer.encode does: with the default prompt."""
+        return self.tokenizer([TextInput(text, self.default_prompt) for text in texts])
 
     def encode(self, texts: Sequence[str]) -> Matrix:
         """Vectors as sentence-transformers itself computes them, float32 of shape (n, dimension).

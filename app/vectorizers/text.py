@@ -9,17 +9,14 @@ import numpy as np
 import structlog
 import torch
 
-from app.errors import OutOfMemory, StartFailed, WorkerDied
+from app.errors import OutOfMemory, WorkerDied
 from app.vectorizers.base import Matrix, ModelInfo, TextInput, require_finite
+from app.vectorizers.choosing import CHECK_TEXTS, choose_forward, load_finite
 from app.vectorizers.cores import MEASURE_S, Cores, compare_workers, workers_that_pay
 from app.vectorizers.devices import card_names, choose_device, describe_device, granted_cores
-from app.vectorizers.dtypes import choose_dtype, has_bfloat16
-from app.vectorizers.forward import Forward
-from app.vectorizers.forward.cuda import SLOTS, CudaForward, has_ragged_kernel
-from app.vectorizers.forward.families import CannotPack, check_can_pack
-from app.vectorizers.forward.packed import PackedForward, PackedModel
+from app.vectorizers.dtypes import choose_dtype, name_of
+from app.vectorizers.forward.cuda import SLOTS, CudaForward
 from app.vectorizers.forward.padded import PaddedForward
-from app.vectorizers.loading import LoadedModel
 from app.vectorizers.sources import ModelSource
 from app.vectorizers.tokenizer import TokenIds
 from app.vectorizers.warmup import LAST_TOKENS, LIMIT_S, TEXT_TOKENS, Budget, Thoroughness, describe_steps, sweep
@@ -35,18 +32,6 @@ QUERY_TOKENS = 16
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
 """In what torch says when there is no memory left and it has no class of its own for that: on the host, in cuBLAS, for
 pinned memory."""
-LENGTH_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.05}
-"""How far the length of a vector may be from sentence-transformers' own, relative to it."""
-CHECK_TEXTS = (
-    "a",
-    "Where is my card?",
-    "Ünïcödé and 日本語, 12,345.67 €\n" * 3,
-    "one two three four five six seven " * 9,
-    "eight nine ten " * 70,
-)
-"""Ragged, and one longer than the windows of those models that look at their neighbours alone."""
-CHECK_COSINE = 0.99999
-CHECK_COSINE_HALF = 0.995
 
 
 class TextVectorizer:
@@ -82,14 +67,14 @@ class TextVectorizer:
         self._device = choose_device(device, card, cuda_visible_devices)
         self._cores = Cores(granted_cores())
         with self._cores:
-            self._dtype = choose_dtype(dtype, self._device, source)
-            loaded, expected = self._load(source, may_widen=dtype == "auto")
+            chosen = choose_dtype(dtype, self._device, source)
+            loaded, expected = load_finite(source, self._device, chosen, may_widen=dtype == "auto")
             self._tokenizer = loaded.tokenizer
             self._dimension = loaded.dimension
             self._ends_normalized = loaded.ends_normalized
             self._default_prompt = loaded.default_prompt
             self._max_batch_tokens = LAST_TOKENS  # until it is measured
-            self._forward = self._choose_forward(loaded, expected, source)
+            self._forward = choose_forward(loaded, expected)
         budget = self._warm_up(warmup, max_batch_items)
         self._max_batch_tokens = max_batch_tokens or budget.max_batch_tokens
         if isinstance(self._forward, PaddedForward) and budget.token_s:
@@ -103,7 +88,7 @@ class TextVectorizer:
             max_input_tokens=self._tokenizer.max_tokens,
             vocabulary_size=self._tokenizer.vocabulary_size,
             device=describe_device(self._device, cuda_visible_devices),
-            dtype=str(self._dtype).removeprefix("torch."),
+            dtype=name_of(loaded.dtype),
             max_batch_tokens=self._max_batch_tokens,
             workers=n_workers,
             prompts=loaded.prompts,
@@ -165,78 +150,6 @@ class TextVectorizer:
         """Texts are prefixed with the model's default prompt, as SentenceTransformer.encode does."""
         texts = [TextInput(one, self._default_prompt) for one in inputs if isinstance(one, str)]
         return self.tokenize(texts) if texts else [one for one in inputs if isinstance(one, TokenIds)]
-
-    # --- loading ----------------------------------------------------------------------------------------------------
-
-    def _load(self, source: ModelSource, *, may_widen: bool) -> tuple[LoadedModel, Matrix]:
-        """The model, and what sentence-transformers makes of the check texts; where that overflows float16, in a wider
-        type if `may_widen`."""
-        loaded = LoadedModel(source, self._device, self._dtype)
-        expected = loaded.encode(CHECK_TEXTS)
-        if np.isfinite(expected).all():
-            return loaded, expected
-        narrow = str(self._dtype).removeprefix("torch.")
-        if not may_widen or self._dtype == torch.float32:
-            raise StartFailed(
-                f"The model's own vectors are not finite in {narrow}; try --dtype bfloat16 or --dtype float32."
-            )
-        self._dtype = torch.bfloat16 if self._dtype == torch.float16 and has_bfloat16(self._device) else torch.float32
-        log.warning("the model overflows; it is loaded in a wider type", dtype=narrow, instead=str(self._dtype)[6:])
-        return self._load(source, may_widen=True)
-
-    def _choose_forward(self, loaded: LoadedModel, expected: Matrix, source: ModelSource) -> Forward:
-        """The packed forward, or else the padded one; either only if its vectors are sentence-transformers' own."""
-        texts = self._encode(CHECK_TEXTS)
-        try:
-            check_can_pack(loaded.model)
-        except CannotPack as refusal:
-            reason = str(refusal)
-        else:
-            try:
-                return self._packed(PackedModel(loaded.model), texts, expected)
-            except CannotPack as failure:
-                reason = str(failure)
-            loaded = LoadedModel(source, self._device, self._dtype)  # packing has changed the other
-        log.info("texts are padded, since this model cannot be packed", reason=reason)
-        padded = PaddedForward(loaded.model, self._tokenizer, max_tokens=self._max_batch_tokens)
-        if difference := self._difference(padded, texts, expected):
-            raise StartFailed(
-                f"The model's vectors do not come out as sentence-transformers computes them ({difference}); "
-                "Convoy does not serve it."
-            )
-        return padded
-
-    def _packed(self, model: PackedModel, texts: Sequence[TokenIds], expected: Matrix) -> Forward:
-        """The packed forward for this device; raises CannotPack where it fails or its rows are not those expected."""
-        forward: Forward
-        if self._device.type == "cuda":
-            forward = CudaForward(model, self._device, ragged=has_ragged_kernel(self._device, self._dtype))
-        else:
-            forward = PackedForward(model)
-        try:
-            difference = self._difference(forward, texts, expected)
-        except (RuntimeError, TypeError, AttributeError, LookupError) as error:  # transformers' modules have changed
-            raise CannotPack(f"its packed forward failed: {error!r}") from error
-        if difference:
-            raise CannotPack(f"packed vectors differ from sentence-transformers' own ({difference})")
-        return forward
-
-    def _difference(self, forward: Forward, texts: Sequence[TokenIds], expected: Matrix) -> str | None:
-        """How a forward's rows differ from those expected, in words: in direction or, where the model does not bring
-        them to unit length itself, in length; None where they do not."""
-        with torch.inference_mode():
-            rows = forward(texts)
-        lengths, own = np.linalg.norm(rows, axis=1), np.linalg.norm(expected, axis=1)
-        cosine = float(np.nan_to_num((rows * expected).sum(axis=1) / (lengths * own)).min())
-        least = CHECK_COSINE if self._dtype == torch.float32 else CHECK_COSINE_HALF
-        if cosine < least:
-            return f"cosine {cosine:.5f}, at least {least} expected"
-        if (
-            not self._ends_normalized
-            and (off := float(np.abs(lengths / own - 1).max())) > LENGTH_TOLERANCE[self._dtype]
-        ):
-            return f"lengths differ by {off:.1%}"
-        return None
 
     # --- warm-up ----------------------------------------------------------------------------------------------------
 
