@@ -61,7 +61,8 @@ def test_without_recorded_forwards_there_is_none_to_take() -> None:
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_the_rows_that_recordings_are_checked_with_are_ragged_and_fit(rung: int) -> None:
-    row = ragged(rung)
+    assert max(ragged(rung, 20).lengths) <= 20, "no text is longer than the model reads"
+    row = ragged(rung, 512)
     assert rung_for(row, [rung]) == rung
     assert len(set(row.lengths.tolist())) == len(row.lengths) > 1
     assert rung / 2 < row.n_tokens < rung
@@ -102,7 +103,7 @@ def test_a_recording_that_computes_something_else_is_not_used(monkeypatch: pytes
 
     monkeypatch.setattr(graphs, "Recorded", wrong)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    ladder = graphs.Ladder(lambda *_: torch.zeros(1), torch.device("cpu"), most_tokens=256)
+    ladder = graphs.Ladder(lambda *_: torch.zeros(1), torch.device("cpu"), most_tokens=256, longest_text=512)
     assert ladder.rungs == []
     assert ladder.find(pack([[1, 2, 3]])) is None
 
@@ -111,7 +112,7 @@ def test_the_ladder_goes_as_far_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -
     made: list[int] = []
     monkeypatch.setattr(graphs, "Recorded", lambda rung, *_: made.append(rung))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    ladder = graphs.Ladder(lambda *_: torch.zeros(1), torch.device("cpu"), most_tokens=256)
+    ladder = graphs.Ladder(lambda *_: torch.zeros(1), torch.device("cpu"), most_tokens=256, longest_text=512)
     assert ladder.rungs == [32, 64, 96, 128, 192, 256]
     assert made == sorted(ladder.rungs, reverse=True), "the largest first, so that the others fit its memory"
     row: Row = pack([[1, 2, 3]])

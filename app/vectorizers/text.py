@@ -169,7 +169,7 @@ class TextVectorizer:
             return Budget(DEFAULT_BUDGET.get(self._device.type, 1024), 0.0, 0.0, ())
         if isinstance(self._forward, CudaForward):
             with torch.inference_mode():
-                self._forward.record(MOST_RECORDED_TOKENS)
+                self._forward.record(MOST_RECORDED_TOKENS, most)
         budget = sweep(
             run, text_tokens=min(TEXT_TOKENS, most), max_items=max_batch_items, time_limit_s=LIMIT_S[thoroughness]
         )

@@ -49,12 +49,12 @@ class CudaForward:
         for _ in range(SLOTS):
             self._free.put((Slot(), torch.cuda.Event(blocking=True)))  # type: ignore[no-untyped-call]
 
-    def record(self, most_tokens: int) -> Sequence[int]:
+    def record(self, most_tokens: int, longest_text: int) -> Sequence[int]:
         """Record the forwards of small batches as CUDA graphs; returns their sizes in tokens."""
         if not self._ragged:
             return ()
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            self.ladder = Ladder(self._model, self._device, most_tokens)
+            self.ladder = Ladder(self._model, self._device, most_tokens, longest_text)
         return self.ladder.rungs
 
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:

@@ -54,8 +54,8 @@ def fill(row: Row, rung: int) -> list[npt.NDArray[np.generic]]:
 class Recorded:
     """One recorded forward, with memory of its own for a rung's arrays and for the vectors; all on one stream."""
 
-    def __init__(self, rung: int, forward: Forward, device: torch.device, pool: Any) -> None:
-        arrays = fill(ragged(rung), rung)
+    def __init__(self, rung: int, forward: Forward, device: torch.device, pool: Any, longest_text: int) -> None:
+        arrays = fill(ragged(rung, longest_text), rung)
         parts = lay_out(arrays)
         host = torch.empty(parts[-1].end, dtype=torch.uint8)
         write(arrays, parts, host)
@@ -82,16 +82,17 @@ class Recorded:
 
 class Ladder:
     """Recorded forwards of growing size on the current stream, as far as `most_tokens`; they share one pool of memory.
+    The model reads texts of up to `longest_text` tokens.
 
     Where recording fails, the log says why and every batch runs eagerly.
     """
 
-    def __init__(self, forward: Forward, device: torch.device, most_tokens: int) -> None:
+    def __init__(self, forward: Forward, device: torch.device, most_tokens: int, longest_text: int) -> None:
         self._recorded: dict[int, Recorded] = {}
         pool = torch.cuda.graph_pool_handle()
         try:
             for rung in sorted((rung for rung in RUNGS if rung <= most_tokens), reverse=True):
-                self._recorded[rung] = Recorded(rung, forward, device, pool)
+                self._recorded[rung] = Recorded(rung, forward, device, pool, longest_text)
         except (RecordingFailed, RuntimeError) as error:
             log.warning("CUDA graphs are not used", reason=str(error))
             self._recorded.clear()
@@ -107,9 +108,9 @@ class RecordingFailed(Exception):
     """A recorded forward computes something else."""
 
 
-def ragged(rung: int) -> Row:
-    """A row of texts, each longer than the one before, that nearly fills a rung, for checking."""
-    lengths = [LEAST_TEXT_TOKENS]
-    while sum(lengths) + (longer := lengths[-1] + 1 + lengths[-1] // 4) < rung:
+def ragged(rung: int, longest_text: int) -> Row:
+    """A row of texts, each longer than the one before as far as they may be, that nearly fills a rung, for checking."""
+    lengths = [min(LEAST_TEXT_TOKENS, longest_text)]
+    while sum(lengths) + (longer := min(lengths[-1] + 1 + lengths[-1] // 4, longest_text)) < rung:
         lengths.append(longer)
     return pack([[1 + (7 * i + length) % 97 for i in range(length)] for length in lengths])
