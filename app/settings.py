@@ -57,7 +57,7 @@ class Settings(BaseSettings):
         "that share the cores of a CPU; 0 takes all visible GPUs, or on a CPU what carries most at warm-up.",
     )  # fmt: skip
     warmup: Literal["full", "quick", "off"] = Field(
-        "full", description="How long a start measures the model: `full` some seconds, `quick` about one, `off` not at "
+        "full", description="How long a start measures the model: `full` some seconds, `quick` about two, `off` not at "
         "all, with a fixed token budget and one worker.",
     )  # fmt: skip
     host: str = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")

@@ -191,6 +191,12 @@ def test_a_packed_forward_that_fails_is_not_used(
     assert "unexpected keyword argument" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("family", encoder.PARTS)
+def test_what_is_built_like_bert_is_run_layer_by_layer(family: str, tmp_path: Path) -> None:
+    model = SentenceTransformer(str(save_model(tmp_path, family)), device="cpu", local_files_only=True)
+    assert isinstance(encoder.encoder_of(model[0].auto_model), encoder.BertEncoder)
+
+
 def test_a_bert_with_another_activation_goes_through_transformers(tmp_path: Path) -> None:
     folder = save_model(tmp_path, "bert", changes={"hidden_act": "silu"})
     vectorizer = load(folder)

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 DEFAULT_BUDGET = {"cpu": 1024, "cuda": 16_384}
 """The token budget without a warm-up, by kind of device."""
 MOST_RECORDED_TOKENS = 2048
-"""Up to here a card's forward is shorter than the time its launches take one by one."""
+"""Up to here a card's forward is taken to be bound by its launches; to be measured on one."""
 QUERY_TOKENS = 16
 """Length of the texts with which counts of workers are compared: a query's."""
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
