@@ -6,6 +6,7 @@ ConvoyError
 │   └── TokenizerFailed
 ├── NotAccepted         refused before any work; the same request may succeed later
 │   ├── QueueFull
+│   ├── WouldBeLate
 │   ├── NotReady
 │   └── ShuttingDown
 ├── DeadlineExceeded    accepted, but not answered in time
@@ -51,7 +52,11 @@ class NotAccepted(ConvoyError):
 
 
 class QueueFull(NotAccepted):
-    """More items are waiting than the queue may hold."""
+    """More items or tokens would wait than the queue may hold."""
+
+
+class WouldBeLate(NotAccepted):
+    """So much waits that the answer would come after the request's deadline."""
 
 
 class NotReady(NotAccepted):

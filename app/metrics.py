@@ -1,6 +1,7 @@
 """Every metric's name, and the only code that knows Prometheus."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
@@ -8,7 +9,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from app.batching import Outcome
+from app.batching import LANES, LaneName, Outcome
 from app.series import DeferredHistogram, PlainCounter
 from app.vectorizers.base import ModelInfo
 
@@ -43,12 +44,24 @@ class Metrics:
             registry,
             "route",
         )
-        self._items = PlainCounter("convoy_items", "Inputs, by how they ended.", ["outcome"], registry)
-        for outcome in OUTCOMES:
-            self._items.expect(outcome)
+        self._items = PlainCounter("convoy_items", "Inputs, by how they ended.", ["lane", "outcome"], registry)
+        for lane in LANES:
+            for outcome in OUTCOMES:
+                self._items.expect(lane, outcome)
+        self._shared = Counter(
+            "convoy_shared_items",
+            "Inputs that got the row computed for another like them.",
+            registry=registry,
+        )
+        self._cache_hits = Counter("convoy_cache_hits", "Inputs whose vector was in the cache.", registry=registry)
+        self._cache_misses = Counter("convoy_cache_misses", "Inputs whose vector was not.", registry=registry)
+        self._cache_bytes = Gauge("convoy_cache_bytes", "Memory that cached vectors take.", registry=registry)
         self._truncated = Counter("convoy_truncated_inputs", "Inputs cut to the model's maximum.", registry=registry)
         self._tokenize_seconds = self._seconds("convoy_tokenize_seconds", "Time a request spent being tokenized.")
-        self._wait_seconds = self._seconds("convoy_wait_seconds", "Time from a request's tokenization to its dispatch.")
+        wait_seconds = DeferredHistogram(
+            "convoy_wait_seconds", "Time from a request's tokenization to its dispatch.", SECONDS, registry, "lane"
+        )
+        self._waited = {lane: wait_seconds.children(lane) for lane in LANES}
         self._batch_seconds = self._seconds("convoy_batch_seconds", "Time a worker was busy with one batch.")
         self._batch_items = DeferredHistogram("convoy_batch_items", "Inputs in a batch.", POWERS_OF_TWO, registry)
         self._batch_tokens = DeferredHistogram("convoy_batch_tokens", "Tokens in a batch.", TOKENS, registry)
@@ -60,8 +73,12 @@ class Metrics:
         self._workers_lost = Counter("convoy_workers_lost", "Worker threads that have died.", registry=registry)
         self._budget = Gauge("convoy_max_batch_tokens", "The token budget in force.", registry=registry)
         self._ready = Gauge("convoy_ready", "1 while the service takes requests.", registry=registry)
-        self._queue_items = Gauge("convoy_queue_items", "Inputs that hold a place in the queue.", registry=registry)
-        self._queue_tokens = Gauge("convoy_queue_tokens", "Tokens queued and not dispatched.", registry=registry)
+        self._queue_items = Gauge(
+            "convoy_queue_items", "Inputs accepted and not dispatched.", ["lane"], registry=registry
+        )
+        self._queue_tokens = Gauge(
+            "convoy_queue_tokens", "Their tokens, as estimated until they are counted.", ["lane"], registry=registry
+        )
         self._info = Info("convoy_build", "What is running.", registry=registry)
         self._info.info({"version": version})
         self._model = Info("convoy_model", "What is served.", registry=registry)
@@ -83,11 +100,20 @@ class Metrics:
             for status in statuses:
                 self._route(route, status)
 
-    def watch(self, ready: Callable[[], bool], queue_items: Callable[[], int], queue_tokens: Callable[[], int]) -> None:
+    def watch(
+        self,
+        *,
+        ready: Callable[[], bool],
+        queue_items: Callable[[LaneName], int],
+        queue_tokens: Callable[[LaneName], int],
+        cache_bytes: Callable[[], int],
+    ) -> None:
         """Read these states whenever metrics are asked for."""
         self._ready.set_function(ready)
-        self._queue_items.set_function(queue_items)
-        self._queue_tokens.set_function(queue_tokens)
+        self._cache_bytes.set_function(cache_bytes)
+        for lane in LANES:
+            self._queue_items.labels(lane).set_function(partial(queue_items, lane))
+            self._queue_tokens.labels(lane).set_function(partial(queue_tokens, lane))
 
     def model_loaded(self, model: ModelInfo) -> None:
         self._model.info({"name": model.name, "device": model.device, "dtype": model.dtype})
@@ -99,6 +125,10 @@ class Metrics:
         labels, observe = self._route(route, status)
         self._requests.counts[labels] += 1
         observe(seconds)
+
+    def asked_cache(self, hits: int, misses: int) -> None:
+        self._cache_hits.inc(hits)
+        self._cache_misses.inc(misses)
 
     def truncated(self, inputs: int) -> None:
         self._truncated.inc(inputs)
@@ -113,17 +143,23 @@ class Metrics:
 
     # --- batching.Facts ---------------------------------------------------------------------------------------------
 
-    def items_ended(self, outcome: Outcome, items: int) -> None:
-        self._items.counts[(outcome,)] += items
+    def items_ended(self, lane: LaneName, outcome: Outcome, items: int) -> None:
+        self._items.counts[lane, outcome] += items
 
-    def batch_dispatched(self, items: int, tokens: int, prepared_s: list[float], waited_s: list[float]) -> None:
+    def items_shared(self, items: int) -> None:
+        self._shared.inc(items)
+
+    def batch_dispatched(self, items: int, tokens: int) -> None:
         self._batch_items.observe(items)
         self._batch_tokens.observe(tokens)
-        self._tokenize_seconds.observe_all(prepared_s)
-        self._wait_seconds.observe_all(waited_s)
 
-    def batch_finished(self, seconds: float) -> None:
+    def requests_boarded(self, lane: LaneName, prepared_s: Sequence[float], waited_s: Sequence[float]) -> None:
+        self._tokenize_seconds.observe_all(prepared_s)
+        self._waited[lane](waited_s)
+
+    def batch_finished(self, items: int, tokens: int, left_items: int, seconds: float) -> None:
         self._batch_seconds.observe(seconds)
+        log.debug("batch", items=items, tokens=tokens, left_items=left_items, seconds=seconds)
 
     def batch_split(self, error: Exception) -> None:
         self._splits.inc()

@@ -61,6 +61,10 @@ class DeferredHistogram(Collector):
         """The function that observes into the series of this label value."""
         return self._one(value).observe
 
+    def children(self, value: str) -> Callable[[Sequence[float]], None]:
+        """The function that observes many values at once into the series of this label value."""
+        return self._one(value).observe_all
+
     def _one(self, value: str) -> "_Series":
         return self._series.setdefault(value, _Series(self._bounds))
 
@@ -85,7 +89,7 @@ class _Series:
         if len(self._new) >= FOLD_AT:
             self.folded()
 
-    def observe_all(self, values: list[float]) -> None:
+    def observe_all(self, values: Sequence[float]) -> None:
         self._new += values
         if len(self._new) >= FOLD_AT:
             self.folded()

@@ -11,13 +11,14 @@ from typing import Any, Literal
 import structlog
 
 from app import __version__
-from app.batching import Batcher
-from app.embedder import Embedder, EmbedOptions, prepare, run
+from app.batching import Batcher, Policy, ServiceLaw
+from app.embedder import Embedder, EmbedOptions, alike, prepare, run
 from app.errors import ConvoyError, NotReady, ShuttingDown, StartFailed
 from app.metrics import Metrics
 from app.settings import Settings
+from app.vector_cache import VectorCache
 from app.vectorizers import load_vectorizer
-from app.vectorizers.base import TextInput, Vectorizer
+from app.vectorizers.base import ModelInfo, TextInput, Vectorizer
 from app.worker import Worker
 
 log = structlog.get_logger(__name__)
@@ -25,8 +26,36 @@ log = structlog.get_logger(__name__)
 State = Literal["loading", "ready", "draining", "failed"]
 PROBE_TIMEOUT_S = 2.0
 RETRY_LOADING_S = 5.0
+KNEE = 0.85
+"""Batches that are kept short for interactive requests still reach this part of the best throughput: what is fixed of
+their time is the rest."""
+LEAST_SHORT_BATCH = 128
+"""A measurement that puts the knee below so many tokens was disturbed."""
 GC_THRESHOLDS = (10_000, 20, 50)
 """Requests leave next to no cycles behind; looking for them less often is worth 4% of the edge's throughput."""
+
+
+def policy_for(settings: Settings, model: ModelInfo) -> Policy:
+    """The batcher's numbers: as set, and as measured where they are left open."""
+    return Policy(
+        max_batch_items=settings.max_batch_items if settings.batching else 1,
+        max_batch_tokens=model.max_batch_tokens,
+        max_queue_items=settings.max_queue_items,
+        max_queue_tokens=settings.max_queue_tokens,
+        min_batch_tokens=min(model.max_input_tokens, model.max_batch_tokens),
+        max_wait_s=settings.max_wait_ms / 1000,
+        short_batch_tokens=0 if settings.target_batch_ms else tokens_at_the_knee(model),
+        target_batch_s=settings.target_batch_ms / 1000,
+        bulk_share=settings.bulk_share,
+        watchdog_s=settings.watchdog_s or None,
+    )
+
+
+def tokens_at_the_knee(model: ModelInfo) -> int:
+    """The batch that reaches `KNEE` of the best throughput by the law of the warm-up; 0 where there is none."""
+    if not model.batch_token_s:
+        return 0
+    return max(LEAST_SHORT_BATCH, int(KNEE / (1 - KNEE) * model.batch_base_s / model.batch_token_s))
 
 
 class Service:
@@ -43,13 +72,15 @@ class Service:
         self._tokenizer_thread = Worker("tokenizer")
         self._batcher: Batcher[TextInput, Any] | None = None
         self._embedder: Embedder | None = None
+        self._cache = VectorCache(settings.cache_mb) if settings.cache_mb else None
         self.state: State = "loading"
         self.became_ready = asyncio.Event()
         self.on_fatal: Callable[[str], None] = lambda reason: None
         metrics.watch(
-            lambda: self.state == "ready",
-            lambda: self._batcher.waiting_items if self._batcher else 0,
-            lambda: self._batcher.waiting_tokens if self._batcher else 0,
+            ready=lambda: self.state == "ready",
+            queue_items=lambda lane: self._batcher.waiting_items(lane) if self._batcher else 0,
+            queue_tokens=lambda lane: self._batcher.waiting_tokens(lane) if self._batcher else 0,
+            cache_bytes=lambda: self._cache.n_bytes if self._cache else 0,
         )
 
     @asynccontextmanager
@@ -102,15 +133,14 @@ class Service:
         ]
         batcher: Batcher[TextInput, Any] = Batcher(
             runs,
-            devices=[id(vectorizer) for vectorizer in vectorizers],  # those that share one share its device
+            policy=policy_for(settings, model),
             facts=self._metrics,
-            max_batch_items=settings.max_batch_items if settings.batching else 1,
-            max_batch_tokens=model.max_batch_tokens,
-            max_queue_items=settings.max_queue_items,
-            max_wait_ms=settings.max_wait_ms,
-            min_batch_tokens=min(model.max_input_tokens, model.max_batch_tokens),
+            devices=[id(vectorizer) for vectorizer in vectorizers],  # those that share one share its device
+            law=ServiceLaw(model.batch_base_s, model.batch_token_s),
+            host_s=lambda: vectorizers[0].host_s,
             prepare=partial(self._tokenizer_thread.call, prepare, vectorizers[0]),
             prepare_here=partial(prepare, vectorizers[0]),
+            alike=alike,
         )
         async with batcher:
             self._batcher = batcher
@@ -120,6 +150,9 @@ class Service:
                 max_inputs=settings.max_inputs,
                 truncate=settings.truncate,
                 request_timeout_ms=settings.request_timeout_ms,
+                interactive_inputs=settings.interactive_inputs,
+                cache=self._cache,
+                report_cache=self._metrics.asked_cache,
             )
             yield batcher
 
@@ -192,15 +225,33 @@ class Service:
     def info(self) -> Mapping[str, Any]:
         """The model and the settings in effect, for `/info`."""
         model = asdict(self._embedder.model) if self._embedder is not None else None
-        if model is not None and self._batcher is not None:
-            model["max_batch_tokens"] = self._batcher.max_batch_tokens
         return {
             "version": __version__,
             "state": self.state,
             "model_id": model["name"] if model else self._settings.served_model_name or self._settings.model,
             "max_input_length": model["max_input_tokens"] if model else None,
             "model": model,
+            "scheduler": self._scheduler(),
             "settings": self._settings.public(),
+        }
+
+    def _scheduler(self) -> Mapping[str, Any] | None:
+        """What the batcher goes by now: limits that were measured, and the law learnt from the batches that ran."""
+        if self._batcher is None or self._embedder is None:
+            return None
+        law = self._batcher.law
+        short_tokens = (
+            law.tokens_within(self._settings.target_batch_ms / 1000)
+            if self._settings.target_batch_ms
+            else tokens_at_the_knee(self._embedder.model)
+        )
+        return {
+            "max_batch_tokens": self._batcher.max_batch_tokens,
+            "target_batch_ms": self._settings.target_batch_ms or round(law.seconds(short_tokens) * 1e3, 3),
+            "short_batch_tokens": short_tokens,
+            "batch_base_ms": round(law.base_s * 1e3, 4),
+            "batch_ms_per_1000_tokens": round(law.slope_s * 1e6, 4),
+            "prediction_error": round(law.error, 4),
         }
 
     async def drain(self) -> None:

@@ -72,7 +72,22 @@ class Settings(BaseSettings):
         0, ge=0, le=60_000, description="How long an incomplete batch waits for more, counted from its oldest input; 0 "
         "dispatches as soon as the device is free.",
     )  # fmt: skip
+    interactive_inputs: int = Field(
+        4, ge=0, description="Requests of up to so many inputs take the interactive lane, longer lists the bulk lane, "
+        "unless their header `X-Lane` says otherwise.",
+    )  # fmt: skip
+    bulk_share: float = Field(
+        0.1, ge=0, le=1, description="Part of the tokens that the bulk lane gets however much is interactive."
+    )
+    target_batch_ms: float = Field(
+        0, ge=0, le=60_000, description="No batch is to take longer while interactive requests come; 0 takes the time "
+        "at which a batch reaches 85% of the best throughput, as measured at warm-up.",
+    )  # fmt: skip
     max_queue_items: int = Field(8192, ge=1, description="Most inputs that wait; more are refused with 429.")
+    max_queue_tokens: int = Field(
+        4_194_304, ge=1, description="Most tokens that wait, as estimated until they are counted; more are refused "
+        "with 429.",
+    )  # fmt: skip
     max_inputs: int = Field(2048, ge=1, description="Most inputs in one request.")
     max_body_bytes: int = Field(10_485_760, ge=1024, description="Largest request body, in bytes.")
     truncate: bool = Field(
@@ -82,7 +97,8 @@ class Settings(BaseSettings):
         30_000,
         ge=1,
         le=86_400_000,
-        description="How long a request may take once it is read, before it is answered with 504.",
+        description="How long a request may take once it is read, before it is answered with 504; its header "
+        "`X-Request-Timeout-Ms` may ask for less.",
     )
     drain_timeout_s: float = Field(
         30, ge=0, description="How long a stopping service may take to finish what it accepted."
@@ -90,6 +106,13 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(None, description="Clients must send `Authorization: Bearer <key>`.")
     api_key_file: Path | None = Field(None, description="File with the key, as an alternative to `--api-key`.")
     protect_metrics: bool = Field(False, description="Ask for the key on `/metrics` too.")
+    watchdog_s: float = Field(
+        60, ge=0, description="How long the model may be silent over one batch before it counts as dead; 0 for ever."
+    )
+    cache_mb: float = Field(
+        0, ge=0, description="Memory for recent vectors, in MB: a text that comes again is answered from there; 0 "
+        "keeps none.",
+    )  # fmt: skip
     exit_on_dead_worker: bool = Field(
         True, description="End the process, with an error, when the model can no longer be run; `off`: stay, unready."
     )

@@ -1,4 +1,5 @@
-"""What the edge costs: the whole service against a bare ASGI application and a plain FastAPI route, same batcher.
+"""What the edge costs: the whole service against a bare ASGI application and a plain FastAPI route, same
+batcher, tokenizer and metrics of batches.
 
 The device is simulated and takes no time, so that only Python is measured. One process each, 32 connections,
 alternated in one run; `convoy again` is a second process of the service: its ratio to the first is the noise.
@@ -17,8 +18,9 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.batching import Batcher, NoFacts
+from app.batching import Batcher, Policy
 from app.embedder import prepare, run
+from app.metrics import Metrics
 from app.vectorizers.base import TextInput
 from app.vectorizers.fake import FakeLaw, FakeVectorizer
 from app.worker import Worker
@@ -38,10 +40,10 @@ class Stage:
         async with Worker("worker") as worker, Worker("tokenizer") as tokenizer:
             batcher: Batcher[Any, Any] = Batcher(
                 [partial(worker.call, run, self.vectorizer)],
-                facts=NoFacts(),
-                max_batch_items=512,
-                max_batch_tokens=262_144,
-                max_queue_items=8192,
+                policy=Policy(
+                    max_batch_items=512, max_batch_tokens=262_144, max_queue_items=8192, max_queue_tokens=4_194_304
+                ),
+                facts=Metrics("0"),
                 prepare=partial(tokenizer.call, prepare, self.vectorizer),
             )
             async with batcher as self.batcher:

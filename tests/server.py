@@ -95,7 +95,14 @@ class RunningServer:
     def accepted(self) -> float:
         """Inputs accepted so far: dispatched, or with a place in the queue."""
         text = httpx.get(self.url + "/metrics").text
-        return metric_in(text, "convoy_batch_items_sum") + metric_in(text, "convoy_queue_items")
+        return sum(
+            metric_in(text, series)
+            for series in (
+                "convoy_batch_items_sum",
+                'convoy_queue_items{lane="interactive"}',
+                'convoy_queue_items{lane="bulk"}',
+            )
+        )
 
     def log(self) -> str:
         """What it has written so far."""

@@ -1,10 +1,11 @@
 """A device of the tests' own: it takes virtual time, does as it is told, and remembers what reached it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
-from app.batching import Batcher, Outcome
+from app.batching import LANES, Batcher, LaneName, Outcome, Policy
 from tests.virtual_clock import now
 
 
@@ -36,6 +37,9 @@ class Tally:
 
     def __init__(self) -> None:
         self.ended: dict[Outcome, int] = {"answered": 0, "shed": 0, "expired": 0, "abandoned": 0, "failed": 0}
+        self.shared = 0
+        self.batches: list[tuple[int, int, float]] = []
+        """Of each batch: how many items it carried, how many it left waiting, how long it took in seconds."""
         self.waits_s: list[float] = []
         self.splits = 0
         self.budgets: list[int] = []
@@ -43,14 +47,20 @@ class Tally:
         self.failures: list[Exception] = []
         self.stopped: list[BaseException] = []
 
-    def items_ended(self, outcome: Outcome, items: int) -> None:
+    def items_ended(self, lane: LaneName, outcome: Outcome, items: int) -> None:
         self.ended[outcome] += items
 
-    def batch_dispatched(self, items: int, tokens: int, prepared_s: list[float], waited_s: list[float]) -> None:
+    def items_shared(self, items: int) -> None:
+        self.shared += items
+
+    def batch_dispatched(self, items: int, tokens: int) -> None:
+        assert 0 < items <= tokens
+
+    def requests_boarded(self, lane: LaneName, prepared_s: Sequence[float], waited_s: Sequence[float]) -> None:
         self.waits_s.extend(waited_s)
 
-    def batch_finished(self, seconds: float) -> None:
-        assert seconds >= 0
+    def batch_finished(self, items: int, tokens: int, left_items: int, seconds: float) -> None:
+        self.batches.append((items, left_items, seconds))
 
     def batch_split(self, error: Exception) -> None:
         self.splits += 1
@@ -68,13 +78,36 @@ class Tally:
         self.stopped.append(error)
 
 
+POLICY = Policy(max_batch_items=8, max_batch_tokens=1000, max_queue_items=100, max_queue_tokens=100_000)
+IN_POLICY = {field.name for field in fields(Policy)}
+
+
 def batcher_over(*devices: Any, facts: Tally | None = None, **options: Any) -> Batcher[Any, Any]:
-    """A batcher over these devices, on the running loop's clock."""
-    defaults: dict[str, Any] = {"max_batch_items": 8, "max_batch_tokens": 1000, "max_queue_items": 100, "clock": now}
-    return Batcher(list(devices), facts=facts or Tally(), **{**defaults, **options})
+    """A batcher over these devices, on the running loop's clock; options are the policy's or the batcher's own."""
+    policy = replace(POLICY, **{name: value for name, value in options.items() if name in IN_POLICY})
+    own = {name: value for name, value in options.items() if name not in IN_POLICY}
+    return Batcher(list(devices), policy=policy, facts=facts or Tally(), **{"clock": now, **own})
 
 
 async def submit(batcher: Batcher[Any, Any], *items: Any, size: int = 1, **options: Any) -> list[Any]:
     """Submit items of one size; returns what the rows say they were made from."""
     answer = await batcher.submit(items, [size] * len(items), **options)
     return [payload for _, payload in answer.rows]
+
+
+async def start(batcher: Batcher[Any, Any], *items: Any, **options: Any) -> asyncio.Task[list[Any]]:
+    """Submit in the background, and let the batcher see it."""
+    task = asyncio.create_task(submit(batcher, *items, **options))
+    await settle()
+    return task
+
+
+async def settle() -> None:
+    """Let everything that can run now run, without time passing."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def waiting(batcher: Batcher[Any, Any]) -> int:
+    """Items that wait, in both lanes."""
+    return sum(batcher.waiting_items(lane) for lane in LANES)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.batching import Batcher, Prepared
+from app.batching import Prepared
 from app.batching.deadlines import RESOLUTION_S
 from app.errors import (
     BackendFailed,
@@ -17,21 +17,8 @@ from app.errors import (
     ShuttingDown,
     WorkerDied,
 )
-from tests.simulated import Device, Tally, batcher_over, submit
+from tests.simulated import Device, Tally, batcher_over, settle, start, submit, waiting
 from tests.virtual_clock import now, run_virtually
-
-
-async def start(batcher: Batcher[Any, Any], *items: Any, **options: Any) -> asyncio.Task[list[Any]]:
-    """Submit in the background, and let the batcher see it."""
-    task = asyncio.create_task(submit(batcher, *items, **options))
-    await settle()
-    return task
-
-
-async def settle() -> None:
-    """Let everything that can run now run, without time passing."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 def test_an_idle_worker_takes_what_waits_at_once() -> None:
@@ -148,7 +135,7 @@ def test_a_batch_goes_to_the_device_that_will_be_done_first() -> None:
 def test_an_incomplete_batch_waits_for_max_wait_counted_from_its_oldest_item() -> None:
     async def main() -> None:
         device = Device(base_s=0.1)
-        async with batcher_over(device, max_wait_ms=50) as batcher:
+        async with batcher_over(device, max_wait_s=0.05) as batcher:
             first = await start(batcher, 1)
             await asyncio.sleep(0.03)
             second = await start(batcher, 2)
@@ -161,7 +148,7 @@ def test_an_incomplete_batch_waits_for_max_wait_counted_from_its_oldest_item() -
 
 def test_a_full_batch_does_not_wait() -> None:
     async def main() -> None:
-        async with batcher_over(Device(base_s=0.1), max_wait_ms=50, max_batch_items=2) as batcher:
+        async with batcher_over(Device(base_s=0.1), max_wait_s=0.05, max_batch_items=2) as batcher:
             await asyncio.gather(submit(batcher, 1), submit(batcher, 2))
             assert now() == pytest.approx(0.1)
 
@@ -205,7 +192,7 @@ def test_an_abandoned_item_never_reaches_the_worker_and_frees_its_place_at_once(
             leaving = await start(batcher, "leaves", "too")
             leaving.cancel()
             await settle()
-            assert batcher.waiting_items == 0
+            assert waiting(batcher) == 0
             staying = await start(batcher, "stays")
             await asyncio.gather(running, staying)
             assert device.batches == [["running"], ["stays"]]
@@ -402,7 +389,7 @@ def test_draining_finishes_what_was_accepted_and_takes_nothing_new() -> None:
 
 def test_draining_does_not_wait_for_a_batch_to_grow() -> None:
     async def main() -> None:
-        async with batcher_over(Device(base_s=0.1), max_wait_ms=5000) as batcher:
+        async with batcher_over(Device(base_s=0.1), max_wait_s=0.0500) as batcher:
             waiting = await start(batcher, 1)
             await batcher.drain()
             assert waiting.result() == [1]
@@ -555,7 +542,7 @@ def test_a_lone_small_item_that_is_refused_refuses_its_request() -> None:
         async with batcher_over(Device(), prepare=way.prepare, prepare_here=way.prepare_here) as batcher:
             with pytest.raises(InvalidInput, match="is refused"):
                 await batcher.submit(["bad"], [1])
-            assert batcher.waiting_items == 0
+            assert waiting(batcher) == 0
             assert list((await batcher.submit(["good"], [1])).rows) == [("row", ("prepared", "good"))]
 
     run_virtually(main())

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.batching import Batcher, Prepared
+from app.batching import LANES, Batcher, Prepared
 from app.errors import ConvoyError, OutOfMemory, QueueFull
-from tests.simulated import Device, Tally, batcher_over
+from tests.simulated import Device, Tally, batcher_over, waiting
 from tests.virtual_clock import run_virtually
 
 BAD = "bad"
@@ -91,7 +91,7 @@ async def act(batcher: Batcher[Any, Any], request: Request) -> None:
 
 async def live(world: World, clients: list[Request]) -> tuple[Tally, list[Device], list[int]]:
     tally, devices = Tally(), [device_of(world) for _ in range(world.workers)]
-    waiting: list[int] = []
+    places: list[int] = []
     for number, request in enumerate(clients):
         request.items = [
             (BAD if i in request.bad else "good", 100 * number + i, size) for i, size in enumerate(request.sizes)
@@ -108,7 +108,7 @@ async def live(world: World, clients: list[Request]) -> tuple[Tally, list[Device
 
         async def watch() -> None:
             while True:
-                waiting.append(batcher.waiting_items)
+                places.append(waiting(batcher))
                 await asyncio.sleep(0.01)
 
         watcher = asyncio.create_task(watch())
@@ -116,9 +116,9 @@ async def live(world: World, clients: list[Request]) -> tuple[Tally, list[Device
         watcher.cancel()
         async with asyncio.timeout(1000):
             await batcher.drain()
-        assert batcher.waiting_items == 0
-        assert batcher.waiting_tokens == 0
-    return tally, devices, waiting
+        assert waiting(batcher) == 0
+        assert sum(batcher.waiting_tokens(lane) for lane in LANES) == 0
+    return tally, devices, places
 
 
 @settings(max_examples=200, deadline=None)
@@ -126,10 +126,10 @@ async def live(world: World, clients: list[Request]) -> tuple[Tally, list[Device
 def test_every_item_ends_once_every_answer_is_right_and_no_bound_is_broken(
     world: World, clients: list[Request]
 ) -> None:
-    tally, devices, waiting = run_virtually(live(world, clients))
+    tally, devices, places = run_virtually(live(world, clients))
 
     assert sum(tally.ended.values()) == sum(len(request.sizes) for request in clients)
-    assert max(waiting, default=0) <= world.max_queue_items
+    assert max(places, default=0) <= world.max_queue_items
     assert not tally.stopped
     for request in clients:
         outcome = request.outcome
@@ -148,7 +148,9 @@ def test_every_item_ends_once_every_answer_is_right_and_no_bound_is_broken(
 
 @settings(max_examples=100, deadline=None)
 @given(worlds.filter(lambda world: world.workers == 1), st.lists(requests, max_size=25))
-def test_items_leave_in_the_order_in_which_their_requests_came(world: World, clients: list[Request]) -> None:
+def test_items_leave_in_the_order_of_their_request_and_single_ones_in_that_of_arrival(
+    world: World, clients: list[Request]
+) -> None:
     for request in clients:
         request.bad = set()
     world = World(**{**world.__dict__, "memory_items": 100})
@@ -157,7 +159,11 @@ def test_items_leave_in_the_order_in_which_their_requests_came(world: World, cli
         request.comes_at += number * 1e-6  # equal timers of asyncio come in no particular order
     _, (device,), _ = run_virtually(live(world, clients))
     left = [number for batch in device.batches for _, number, _ in batch]
-    assert left == sorted(left)
+    for client in range(len(clients)):
+        own = [number for number in left if number // 100 == client]
+        assert own == sorted(own)
+    singles = [number for number in left if len(clients[number // 100].sizes) == 1]
+    assert singles == sorted(singles)
 
 
 @settings(max_examples=50, deadline=None)

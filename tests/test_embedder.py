@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.batching import Batcher, NoFacts
+from app.batching import Batcher, Policy
 from app.embedder import MAX_CHARACTERS_PER_TOKEN, Embedder, EmbedOptions, finish, prepare, run
 from app.errors import EmptyInput, InvalidInput, TokenizerFailed
 from app.vectorizers.base import Matrix, TextInput
 from app.vectorizers.fake import FakeEncoding, FakeLaw, FakeVectorizer
 from app.worker import Worker
+from tests.simulated import Tally
 
 
 class Prompted(FakeVectorizer):
@@ -46,10 +47,8 @@ async def embedder(truncate: bool = True, vectorizer: FakeVectorizer = VECTORIZE
     async with Worker("w") as worker:
         batcher: Batcher[TextInput, Any] = Batcher(
             [partial(worker.call, run, vectorizer)],
-            facts=NoFacts(),
-            max_batch_items=8,
-            max_batch_tokens=100,
-            max_queue_items=100,
+            policy=Policy(max_batch_items=8, max_batch_tokens=100, max_queue_items=100, max_queue_tokens=10_000),
+            facts=Tally(),
             prepare=partial(worker.call, prepare, vectorizer),
         )
         async with batcher:

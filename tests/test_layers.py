@@ -14,11 +14,16 @@ MAY_IMPORT = {
     "app.main": {"app.api", "app.metrics", "app.server", "app.service", "app.settings"},
     "app.server": set(),
     "app.service": {
-        "app.batching", "app.embedder", "app.errors", "app.metrics", "app.settings", "app.vectorizers", "app.worker",
+        "app.batching", "app.embedder", "app.errors", "app.metrics", "app.settings", "app.vector_cache",
+        "app.vectorizers", "app.worker",
     },
     "app.api": {"app.embedder", "app.errors"},
     "app.metrics": {"app.batching", "app.errors", "app.series", "app.vectorizers.base"},
-    "app.embedder": {"app.batching", "app.errors", "app.vectorizers.base"},
+    "app.embedder": {
+        "app.batching", "app.errors", "app.token_estimate", "app.vector_cache", "app.vectorizers.base",
+    },
+    "app.token_estimate": set(),
+    "app.vector_cache": {"app.vectorizers.base"},
     "app.worker": {"app.errors"},
     "app.batching": {"app.errors"},
     "app.vectorizers": {"app.errors"},

@@ -48,21 +48,27 @@ def test_a_counter_shows_expected_series_at_zero() -> None:
 
 def test_facts_arrive_in_their_series() -> None:
     metrics = Metrics("1")
-    metrics.items_ended("answered", 3)
-    metrics.items_ended("shed", 2)
-    metrics.batch_dispatched(4, 60, [0.001, 0.001], [0.01, 0.02])
-    metrics.batch_finished(0.5)
+    metrics.items_ended("interactive", "answered", 3)
+    metrics.items_ended("bulk", "shed", 2)
+    metrics.items_shared(1)
+    metrics.asked_cache(2, 3)
+    metrics.batch_dispatched(4, 60)
+    metrics.requests_boarded("bulk", [0.001, 0.001], [0.01, 0.02])
+    metrics.batch_finished(4, 60, 7, 0.5)
     metrics.budget_lowered(128)
     metrics.request_ended("/embed", 200, 0.1)
     metrics.truncated(2)
     metrics.model_loaded(ModelInfo("m", 8, 16, 100, "cpu", "float32", 512, 1))
     text = metrics.text().decode()
     for series, value in {
-        'convoy_items_total{outcome="answered"}': 3,
-        'convoy_items_total{outcome="shed"}': 2,
+        'convoy_items_total{lane="interactive",outcome="answered"}': 3,
+        'convoy_items_total{lane="bulk",outcome="shed"}': 2,
+        "convoy_shared_items_total": 1,
+        "convoy_cache_hits_total": 2,
+        "convoy_cache_misses_total": 3,
         "convoy_batch_items_count": 1,
         "convoy_batch_tokens_sum": 60,
-        "convoy_wait_seconds_count": 2,
+        'convoy_wait_seconds_count{lane="bulk"}': 2,
         "convoy_batch_seconds_sum": 0.5,
         "convoy_out_of_memory_total": 1,
         "convoy_max_batch_tokens": 512,

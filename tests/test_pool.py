@@ -1,7 +1,10 @@
-"""Which worker takes the next batch."""
+"""Which worker takes the next batch, and when it may."""
 
 from typing import Any
 
+import pytest
+
+from app.batching import ServiceLaw
 from app.batching.pool import Pool
 
 
@@ -9,36 +12,74 @@ async def worker(payloads: list[Any]) -> list[Any]:
     return payloads
 
 
+def pool_of(*devices: str, host_s: float = 0.0) -> Pool[Any]:
+    """A worker for each name, on devices that take 1 s and 10 ms a token."""
+    return Pool([worker for _ in devices], devices, ServiceLaw(1.0, 0.01), lambda: host_s)
+
+
 def test_the_next_batch_goes_to_the_device_with_the_fewest_tokens_on_their_way() -> None:
-    pool: Pool[Any] = Pool([worker] * 4, devices=["a", "a", "b", "b"])
-    first = pool.take(100)
-    second = pool.take(30)
-    assert {first.device, second.device} == {"a", "b"}
-    assert pool.take(10).device == second.device
-    assert pool.take(10).device == first.device, "the other device has no worker left"
-    assert not pool
+    pool = pool_of("a", "a", "b", "b")
+    first, second = pool.take(100, 0), pool.take(30, 0)
+    assert first.device is not second.device
+    assert pool.take(10, 0).device is second.device
+    assert pool.take(10, 0).device is first.device, "the other device has no worker left"
+    assert pool.ready_in_s(0) is None
 
 
 def test_tokens_that_came_back_no_longer_count() -> None:
-    pool: Pool[Any] = Pool([worker] * 4, devices=["a", "a", "b", "b"])
-    first, second = pool.take(100), pool.take(30)
-    pool.give_back(first, 100)
-    assert pool.take(1).device == first.device
-    pool.give_back(second, 30)
-    assert pool.take(1).device == second.device
+    pool = pool_of("a", "a", "b", "b")
+    first, second = pool.take(100, 0), pool.take(30, 0)
+    pool.give_back(first, 1)
+    assert pool.take(1, 1).device is first.device
+    pool.give_back(second, 2)
+    assert pool.take(1, 2).device is second.device
 
 
 def test_among_equals_the_worker_that_was_freed_last_comes_first() -> None:
-    pool: Pool[Any] = Pool([worker, worker, worker])
-    seats = [pool.take(1) for _ in range(3)]
-    for seat in (seats[1], seats[0], seats[2]):
-        pool.give_back(seat, 1)
-    assert pool.take(1) is seats[2]
+    async def other(payloads: list[Any]) -> list[Any]:
+        return payloads
+
+    pool: Pool[Any] = Pool([worker, other], None, ServiceLaw(), lambda: 0.0)
+    trips = [pool.take(1, 0) for _ in range(2)]
+    for trip in trips:
+        pool.give_back(trip, 1)
+    assert pool.take(1, 1).run is trips[1].run
 
 
 def test_a_lost_worker_is_not_counted_and_frees_its_device() -> None:
-    pool: Pool[Any] = Pool([worker] * 3, devices=["a", "b", "b"])
-    lost = pool.take(50)
-    pool.lose(lost, 50)
+    pool = pool_of("a", "b", "b")
+    lost = pool.take(50, 0)
+    pool.lose(lost, 1)
     assert pool.workers == 2
-    assert pool.take(1).device == lost.device, "free again, and first by order"
+    assert pool.ready_in_s(1) == 0
+
+
+def test_a_batch_took_the_time_since_it_left() -> None:
+    pool = pool_of("a", "a")
+    first, second = pool.take(1, 0), pool.take(1, 3)
+    assert pool.give_back(first, 4) == 4
+    assert pool.give_back(second, 5) == 2
+    assert pool.parallel == 2
+
+
+def test_it_is_known_when_the_first_worker_will_be_free() -> None:
+    pool = pool_of("a", "a")
+    pool.take(100, 0)  # two seconds
+    assert pool.free_in_s(0.5) == 0
+    pool.take(300, 0)
+    assert pool.free_in_s(0.5) == pytest.approx(1.5)
+    assert pool.free_in_s(9) == 0, "it should have been back long ago"
+
+
+def test_a_device_that_works_by_itself_gets_its_next_batch_just_before_it_is_free() -> None:
+    pool = pool_of("a", "a", host_s=0.25)
+    first = pool.take(100, 0)  # begins at 0.25, ends at 2.25
+    assert pool.ready_in_s(1.0) == pytest.approx(1.0)
+    assert pool.ready_in_s(2.5) == 0
+    second = pool.take(100, 2.0)
+    assert pool.ready_in_s(2.0) is None, "no worker is left"
+    assert pool.give_back(first, 2.3) == pytest.approx(2.05), "without the host's time"
+    assert pool.ready_in_s(2.3) == pytest.approx(1.75), "the second began at 2.3, not at 2.25"
+    assert pool.give_back(second, 4.3) == pytest.approx(2.0), "without the wait for the first"
+    assert pool.ready_in_s(4.3) == 0
+    assert pool.parallel == 1

@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import Serve
 from tests.server import Answered
 
-ANSWERED = 'convoy_items_total{outcome="answered"}'
-ABANDONED = 'convoy_items_total{outcome="abandoned"}'
+ANSWERED = 'convoy_items_total{lane="interactive",outcome="answered"}'
+ABANDONED = 'convoy_items_total{lane="interactive",outcome="abandoned"}'
 
 
 # --- before the first request ---------------------------------------------------------------------------------------
@@ -25,16 +25,18 @@ def test_every_series_is_there_at_zero_right_after_the_start(serve: Serve) -> No
         'convoy_requests_total{route="/embed",status="200"}',
         'convoy_requests_total{route="/embed",status="429"}',
         'convoy_requests_total{route="/embed",status="504"}',
-        'convoy_items_total{outcome="answered"}',
-        'convoy_items_total{outcome="shed"}',
-        'convoy_items_total{outcome="expired"}',
-        'convoy_items_total{outcome="abandoned"}',
-        'convoy_items_total{outcome="failed"}',
-        "convoy_queue_items",
-        "convoy_queue_tokens",
+        'convoy_items_total{lane="interactive",outcome="answered"}',
+        'convoy_items_total{lane="interactive",outcome="shed"}',
+        'convoy_items_total{lane="interactive",outcome="expired"}',
+        'convoy_items_total{lane="interactive",outcome="abandoned"}',
+        'convoy_items_total{lane="interactive",outcome="failed"}',
+        'convoy_queue_items{lane="interactive"}',
+        'convoy_queue_items{lane="bulk"}',
+        'convoy_queue_tokens{lane="interactive"}',
         "convoy_batch_items_count",
         "convoy_batch_tokens_count",
-        "convoy_wait_seconds_count",
+        'convoy_wait_seconds_count{lane="interactive"}',
+        'convoy_wait_seconds_count{lane="bulk"}',
         "convoy_tokenize_seconds_count",
         'convoy_request_seconds_count{route="/embed"}',
         "convoy_batch_splits_total",
@@ -142,8 +144,8 @@ def test_a_flood_beyond_the_queue_gets_answers_or_429_and_afterwards_all_is_well
             assert int(answer.headers["retry-after"]) >= 1
     with server.client() as client:
         assert client.post("/embed", json={"inputs": ["a"] * 5}).status_code == 200
-    assert server.metric('convoy_items_total{outcome="shed"}') > 0
-    assert server.metric("convoy_queue_items") == 0
+    assert server.metric('convoy_items_total{lane="interactive",outcome="shed"}') > 0
+    assert server.metric('convoy_queue_items{lane="interactive"}') == 0
 
 
 def test_health_answers_at_once_while_long_batches_run_and_no_embed_fails(serve: Serve) -> None:
@@ -206,7 +208,7 @@ def test_running_out_of_memory_splits_and_lowers_the_budget_and_answers_all(serv
     assert {answer.status_code for answer in answers} == {200}
     assert server.metric("convoy_out_of_memory_total") >= 1
     assert server.metric("convoy_max_batch_tokens") < before
-    assert httpx.get(server.url + "/info").json()["model"]["max_batch_tokens"] < before
+    assert httpx.get(server.url + "/info").json()["scheduler"]["max_batch_tokens"] < before
 
 
 def test_a_row_that_is_not_finite_is_an_error_for_its_text_alone_and_readiness_fails_when_it_repeats(
@@ -262,14 +264,14 @@ def test_a_request_that_takes_too_long_is_answered_with_504_on_time(serve: Serve
     assert answer.status_code == 504
     assert answer.json()["error_type"] == "Timeout"
     assert answer.seconds < 2.5
-    assert server.metric('convoy_items_total{outcome="expired"}') == 1
+    assert server.metric('convoy_items_total{lane="interactive",outcome="expired"}') == 1
 
 
 # --- people who leave -----------------------------------------------------------------------------------------------
 
 
 def test_the_work_of_clients_that_leave_never_reaches_the_device(serve: Serve) -> None:
-    server = serve("--model", "fake://?base_ms=1000", "--max-batch-items", "4")
+    server = serve("--model", "fake://?base_ms=1000", "--max-batch-items", "4", "--request-timeout-ms", "300000")
 
     async def leave() -> None:
         async with server.crowd() as crowd:

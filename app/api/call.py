@@ -33,11 +33,13 @@ class Call:
         "body_unread",
         "content_length",
         "content_type",
+        "lane",
         "receive",
         "replied",
         "request_id",
         "scope",
         "started",
+        "timeout",
     )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -48,6 +50,8 @@ class Call:
         self.replied = False
         """Whether an answer has begun; there can be no other then."""
         self.content_type = self.accept = self.authorization = self.request_id = b""
+        self.lane: bytes | None = None
+        self.timeout: bytes | None = None
         self.content_length = -1
         for name, value in scope["headers"]:
             if name == b"content-type":
@@ -58,6 +62,10 @@ class Call:
                 self.content_length = int(value)
             elif name == b"authorization":
                 self.authorization = value
+            elif name == b"x-lane":
+                self.lane = value
+            elif name == b"x-request-timeout-ms":
+                self.timeout = value
             elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
                 self.request_id = value
         if not self.request_id:

@@ -1,21 +1,23 @@
 """`POST /embed`: the native protocol, wire-compatible with text-embeddings-inference's route of that name."""
 
 import asyncio
+import re
 from collections.abc import Callable
+from typing import Any
 
 from app.api.call import Call, Reply
 from app.api.embed_request import Asked, body_schema, parse
 from app.api.encoders import as_base64_json, as_json, as_octets, in_turns
 from app.api.routes import Route
 from app.api.watch import Watchman
-from app.embedder import Embedder, Embeddings, ModelInfo
+from app.embedder import Embedder, Embeddings, EmbedOptions, LaneName, ModelInfo
 from app.errors import InvalidInput, NotAccepted
 
 OCTETS = b"application/octet-stream"
 JSON = b"application/json"
 BILL = (
     b"parse;dur=%.3f, tokenize;dur=%.3f, queue;dur=%.3f, forward;dur=%.3f, respond;dur=%.3f, total;dur=%.3f, "
-    b'batch;desc="items=%d tokens=%d%b"'
+    b'batch;desc="items=%d tokens=%d%b%b"'
 )
 LARGE_BODY = 262_144
 """A larger body is parsed on another thread: the loop shares the interpreter with it, but goes on turning."""
@@ -28,6 +30,18 @@ EXAMPLES = {
     },
     "the simplest": {"value": {"text": "Where is my card?"}},
 }
+REQUEST_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
+    "X-Lane": (
+        {"type": "string", "enum": ["interactive", "bulk"]},
+        "Which lane takes the request; by default that depends on how many inputs it has.",
+    ),
+    "X-Request-Timeout-Ms": (
+        {"type": "integer", "minimum": 1, "maximum": 10**9 - 1},
+        "How long the answer may take, in milliseconds, where that is less than the service allows.",
+    ),
+}
+LANE_NAMES: dict[bytes, LaneName] = {b"interactive": "interactive", b"bulk": "bulk"}
+TIMEOUT = re.compile(rb"0*[1-9][0-9]{0,8}")
 HEADERS = {
     "X-Request-Id": {"schema": {"type": "string"}, "description": "The client's own, or a new one."},
     "Server-Timing": {"schema": {"type": "string"}, "description": "Where the time of this request went, in ms."},
@@ -71,9 +85,10 @@ def embed_route(
         body = await call.read_json_body(max_body_bytes, body_timeout_s)
         asked = parse(body) if len(body) <= LARGE_BODY else await asyncio.to_thread(parse, body)
         parsed_s = call.elapsed_s
+        options = with_headers(asked.options, call)
         try:
             with watchman.over(call):
-                answer = await embedder().embed(asked.contents, asked.options)
+                answer = await embedder().embed(asked.contents, options)
         except InvalidInput as error:
             raise named(error, asked) from error
         if answer.truncated:
@@ -94,6 +109,7 @@ def embed_route(
         description="Texts in, one vector out for each, in their order. Requests of many clients share batches; each "
         "is answered whole or not at all. Ask for `application/octet-stream` to get the raw float32 matrix.",
         answers={200: ANSWER},
+        headers=REQUEST_HEADERS,
         errors=(401, 408, 413, 415, 422, 429, 500, 503, 504),
         body_schema=lambda: body_schema(max_inputs, _model_of(embedder)),
         examples=EXAMPLES,
@@ -105,6 +121,23 @@ def _model_of(embedder: Callable[[], Embedder]) -> ModelInfo | None:
         return embedder().model
     except NotAccepted:
         return None
+
+
+def with_headers(options: EmbedOptions, call: Call) -> EmbedOptions:
+    """The options with what the request's headers ask for; raises InvalidInput that names the header."""
+    if call.lane is None and call.timeout is None:
+        return options
+    lane = timeout_ms = None
+    if call.lane is not None and (lane := LANE_NAMES.get(call.lane.lower())) is None:
+        raise InvalidInput(f"X-Lane is {call.lane.decode('latin-1')!r}; it must be interactive or bulk.")
+    if call.timeout is not None:
+        if not TIMEOUT.fullmatch(call.timeout):
+            raise InvalidInput(
+                f"X-Request-Timeout-Ms is {call.timeout.decode('latin-1')!r}; it must be a whole number of "
+                "milliseconds, at least 1."
+            )
+        timeout_ms = int(call.timeout)
+    return options._replace(lane=lane, timeout_ms=timeout_ms)
 
 
 def named(error: InvalidInput, asked: Asked) -> InvalidInput:
@@ -141,4 +174,5 @@ def server_timing(answer: Embeddings, parsed_s: float, total_s: float) -> bytes:
         way.batch_items,
         way.batch_tokens,
         b" batches=%d" % way.batches if way.batches > 1 else b"",
+        b" cached=%d" % answer.cached if answer.cached else b"",
     )

@@ -10,10 +10,12 @@ from app.errors import (
     DeadlineExceeded,
     EmptyInput,
     InvalidInput,
+    NotAccepted,
     NotReady,
     QueueFull,
     ShuttingDown,
     TokenizerFailed,
+    WouldBeLate,
 )
 
 
@@ -67,6 +69,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     TokenizerFailed: (422, "Tokenizer"),
     InvalidInput: (422, "Validation"),
     QueueFull: (429, "Overloaded"),
+    WouldBeLate: (429, "Overloaded"),
     BackendFailed: (500, "Backend"),
     NotReady: (503, "Unhealthy"),
     ShuttingDown: (503, "Unhealthy"),
@@ -92,7 +95,7 @@ def message_of(error: Exception, status: int, request_id: bytes) -> str:
 
 def headers_of(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
     """Headers that go with the error: when to come back, what to authenticate with, which methods there are."""
-    if isinstance(error, QueueFull | NotReady | ShuttingDown):
+    if isinstance(error, NotAccepted):
         return ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
     return error.headers if isinstance(error, HttpError) else ()
 

@@ -34,6 +34,8 @@ class Route:
     body_schema: Callable[[], dict[str, Any]] | None = None
     """JSON schema of the request body, with the limits in force; asked for whenever the document is."""
     examples: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, tuple[Mapping[str, Any], str]] = field(default_factory=dict)
+    """Headers that a request may have: the schema and the meaning of each."""
     open: bool = False
     """Answers without the API key."""
 
@@ -52,7 +54,7 @@ ERRORS = {
     413: "The body is larger than the limit.",
     415: "The body is not JSON.",
     422: "An input or an option cannot be served; the message names it and the limit.",
-    429: "The queue is full; try again after `Retry-After` seconds.",
+    429: "The queue is full, or too long for the deadline; try again after `Retry-After` seconds.",
     500: "The model failed on this input, or something went wrong inside; the log has the cause.",
     503: "Not ready: loading, shutting down, or out of order; try again after `Retry-After` seconds.",
     504: "The answer was not ready within the deadline.",
@@ -84,6 +86,11 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> None:
                 content = {"schema": route.body_schema(), "examples": dict(route.examples)}
                 body = {"required": True, "content": {"application/json": content}}
                 described["paths"][route.path][route.method.lower()]["requestBody"] = body
+            if route.headers:
+                described["paths"][route.path][route.method.lower()]["parameters"] = [
+                    {"name": name, "in": "header", "required": False, "schema": schema, "description": meaning}
+                    for name, (schema, meaning) in route.headers.items()
+                ]
         return described
 
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way to make one's own

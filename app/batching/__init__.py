@@ -1,9 +1,23 @@
 """Choosing when to dispatch and which items travel: pure asyncio, no HTTP, no torch."""
 
 from app.batching.batcher import Batcher
-from app.batching.facts import Facts, NoFacts, Outcome
+from app.batching.facts import Facts, Outcome
+from app.batching.law import ServiceLaw
+from app.batching.policy import Policy
 from app.batching.pool import Run
 from app.batching.preparation import Prepare
-from app.batching.ticket import Answer, Prepared
+from app.batching.ticket import LANES, Answer, LaneName, Prepared
 
-__all__ = ["Answer", "Batcher", "Facts", "NoFacts", "Outcome", "Prepare", "Prepared", "Run"]
+__all__ = [
+    "LANES",
+    "Answer",
+    "Batcher",
+    "Facts",
+    "LaneName",
+    "Outcome",
+    "Policy",
+    "Prepare",
+    "Prepared",
+    "Run",
+    "ServiceLaw",
+]

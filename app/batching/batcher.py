@@ -1,25 +1,31 @@
 """The batcher: a coroutine that hands batches to free workers and gives each request its own rows."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from app.batching.admission import Admission
+from app.batching.batch import Batch, Limits
+from app.batching.carrier import Carrier, WorkerSilent
+from app.batching.choice import Choice
 from app.batching.deadlines import Deadlines
-from app.batching.estimate import Rate
 from app.batching.facts import Facts, Outcome
-from app.batching.pool import Pool, Run, Seat
+from app.batching.lanes import Lanes
+from app.batching.law import ServiceLaw
+from app.batching.policy import Policy
+from app.batching.pool import Pool, Run, Trip
 from app.batching.preparation import Preparation, Prepare, PrepareHere
-from app.batching.queue import TicketQueue
-from app.batching.ticket import Answer, Batch, R, Ticket
+from app.batching.ticket import Answer, LaneName, Prepared, R, Rows, Ticket
+from app.batching.work import Work, resolve
 from app.errors import (
-    BackendFailed,
+    ConvoyError,
     DeadlineExceeded,
+    InvalidInput,
     NotReady,
-    OutOfMemory,
-    QueueFull,
     ShuttingDown,
     WorkerDied,
     own_copy,
@@ -27,22 +33,19 @@ from app.errors import (
 
 Q = TypeVar("Q")
 
-FAILING_AFTER = 3
-"""So many items failed one after another, and none succeeded between them: the device is suspect."""
-
 
 class Batcher(Generic[Q, R]):
     """Gathers the items of many requests into batches, one free worker at a time.
 
     Items are prepared first by `prepare`, many in one call, while the workers are busy (a lone small one by
-    `prepare_here`, on the event loop); then they wait. A batch is chosen at the
-    moment a worker can take it, never earlier: an idle worker takes whatever waits, at once; batches form by
-    themselves while all workers are busy. A batch holds at most `max_batch_items` items and `max_batch_tokens` tokens,
-    or one item that is larger. With `max_wait_ms` above 0 an incomplete batch waits until its oldest item has waited
-    that long. `devices` names the device of each worker, where not all share one.
+    `prepare_here`, on the event loop); then they wait in their lane. A batch is chosen at the moment a worker can take
+    it, never earlier: an idle worker takes whatever waits, at once; batches form by themselves while all workers are
+    busy. `Policy` says what a batch may hold and who may wait; `devices` names the device of each worker, where not all
+    share one; `law` predicts how long a batch takes, and learns from each.
 
-    A batch that fails is run again in halves until the item at fault fails alone; a batch the device has no memory
-    for lowers the token budget as well, down to `min_batch_tokens`.
+    Where `host_s` returns more than 0, a device works by itself while the next batch is prepared by another worker of
+    its own, which takes the host so many seconds. Items for which `alike` returns equal keys share one row while they
+    wait at the same time; None shares with nobody.
 
     `clock` measures where time went, in seconds; deadlines and waiting follow the event loop's own clock, which may be
     coarser. Use as an asynchronous context manager; leaving it ends every request that still waits.
@@ -52,37 +55,43 @@ class Batcher(Generic[Q, R]):
         self,
         workers: Sequence[Run[R]],
         *,
-        devices: Sequence[Hashable] | None = None,
+        policy: Policy,
         facts: Facts,
-        max_batch_items: int,
-        max_batch_tokens: int,
-        max_queue_items: int,
-        max_wait_ms: float = 0,
-        min_batch_tokens: int = 1,
+        devices: Sequence[Hashable] | None = None,
+        law: ServiceLaw | None = None,
+        host_s: Callable[[], float] = lambda: 0.0,
         prepare: Prepare | None = None,
         prepare_here: PrepareHere | None = None,
+        alike: Callable[[Q], Hashable] = lambda item: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.max_batch_items = max_batch_items
-        self.max_batch_tokens = max_batch_tokens
-        self.waiting_items = 0
-        """Items submitted and not dispatched; `max_queue_items` bounds it."""
-        self._min_batch_tokens = min_batch_tokens
-        self._max_queue_items = max_queue_items
-        self._max_wait_s = max_wait_ms / 1000
+        self.max_batch_tokens = policy.max_batch_tokens
+        """The token budget in force."""
+        self.law = law or ServiceLaw()
+        self._policy = policy
         self._facts = facts
+        self._alike = alike
         self._clock = clock
-        self._pool: Pool[R] = Pool(workers, devices)
-        self._open: set[Ticket[R]] = set()
-        self._deadlines: Deadlines[Ticket[R]] = Deadlines(self._expire)
-        self._queue = TicketQueue()
-        self._preparation = (
-            Preparation(prepare, prepare_here, hand_on=self._wait, refuse=self._end) if prepare is not None else None
+        self._pool: Pool[R] = Pool(workers, devices, self.law, host_s)
+        self._lanes = Lanes(policy.bulk_share)
+        self._admission = Admission(
+            self._lanes, self.law, self._pool, max_items=policy.max_queue_items, max_tokens=policy.max_queue_tokens
         )
+        self._choice = Choice(self._lanes, self.law, self._pool, drop=self._expire)
+        self._carrier = Carrier(
+            facts, watchdog_s=policy.watchdog_s, deliver=self._deliver, fail=self._fail, lower_budget=self._lower_budget
+        )
+        self._preparation = (
+            Preparation(prepare, prepare_here, report=self._were_prepared, watchdog_s=policy.watchdog_s)
+            if prepare is not None
+            else None
+        )
+        self._deadlines: Deadlines[Ticket[R]] = Deadlines(self._expire)
+        self._in_flight: dict[Hashable, Work] = {}
+        self._open: set[Ticket[R]] = set()
+        self._interactive_at = -math.inf
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._rate = Rate()
-        self._failed_in_a_row = 0
         self._draining = False
         self._drained = asyncio.Event()
         self._stopped_by: Exception | None = None
@@ -111,35 +120,41 @@ class Batcher(Generic[Q, R]):
     @property
     def failing(self) -> bool:
         """Whether the last items all failed on the device, with no success between them."""
-        return self._failed_in_a_row >= FAILING_AFTER
+        return self._carrier.failing
 
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens prepared and not dispatched."""
-        return self._queue.tokens
+    def waiting_items(self, lane: LaneName) -> int:
+        """Items submitted and not dispatched; `max_queue_items` bounds those of both lanes."""
+        return self._lanes[lane].items
 
-    @property
-    def predicted_wait_s(self) -> float:
-        """How long what waits now keeps the workers busy, in seconds, by their recent rate; 0 where there is none."""
-        return self._rate.seconds_for(self._queue.tokens, self._pool.workers)
+    def waiting_tokens(self, lane: LaneName) -> int:
+        """Their tokens, as estimated until they are prepared."""
+        return self._lanes[lane].tokens
 
-    async def submit(self, items: Sequence[Q], sizes: Sequence[int], *, deadline: float | None = None) -> Answer[R]:
+    async def submit(
+        self,
+        items: Sequence[Q],
+        sizes: Sequence[int],
+        *,
+        lane: LaneName = "interactive",
+        deadline: float | None = None,
+    ) -> Answer[R]:
         """Wait for the rows of `items`, in their order; all are accepted and answered, or none.
 
-        `sizes` holds the tokens of each item or, where the batcher prepares items, any measure of the work that is.
-        `deadline` is a time of the event loop's clock, in seconds. Cancelling the call abandons the items: those not
-        dispatched yet never reach a worker.
+        `sizes` holds the tokens of each item or, where the batcher prepares items, an estimate of them. `deadline` is a
+        time of the event loop's clock, in seconds. Cancelling the call abandons the items: those not dispatched yet
+        never reach a worker.
 
-        Raises QueueFull, ShuttingDown or NotReady before any work, with the seconds after which to try again;
-        DeadlineExceeded; BackendFailed where one of the items failed; what `prepare` refused one of them with.
+        Raises QueueFull, WouldBeLate, ShuttingDown or NotReady before any work, with the seconds after which to try
+        again; DeadlineExceeded; BackendFailed where one of the items failed; InvalidInput where the queue could never
+        hold them, and what `prepare` refused one of them with.
         """
-        self._admit(len(items))
-        ticket: Ticket[R] = Ticket(items, sizes, asyncio.get_running_loop().create_future(), self._clock())
-        self._enqueue(ticket)
-        slot = self._deadlines.add(ticket, deadline) if deadline is not None else None
-        outcome: Outcome = "failed"
+        outcome: Outcome = "shed"
+        ticket = slot = None
         try:
-            answer = await ticket.future
+            ticket = self._admit(items, sizes, lane, deadline)
+            slot = self._deadlines.add(ticket, deadline) if deadline is not None else None
+            outcome = "failed"
+            answer: Answer[R] = await ticket.future
             outcome = "answered"
             return answer
         except asyncio.CancelledError:
@@ -149,10 +164,11 @@ class Batcher(Generic[Q, R]):
             outcome = "expired"
             raise
         finally:
-            if slot is not None:
-                self._deadlines.remove(ticket, slot)
-            self._close(ticket)
-            self._facts.items_ended(outcome, len(items))
+            if ticket is not None:
+                if slot is not None:
+                    self._deadlines.remove(ticket, slot)
+                self._close(ticket)
+            self._facts.items_ended(lane, outcome, len(items))
 
     async def stopped(self) -> Exception:
         """Wait until no request can be served any more, and say why."""
@@ -174,38 +190,78 @@ class Batcher(Generic[Q, R]):
         for ticket in list(self._open):
             self._end(ticket, error)
 
-    # --- admit ------------------------------------------------------------------------------------------------------
+    # --- admit and prepare ------------------------------------------------------------------------------------------
 
-    def _admit(self, items: int) -> None:
+    def _admit(self, items: Sequence[Q], sizes: Sequence[int], lane: LaneName, deadline: float | None) -> Ticket[R]:
         if self._stopped_by is not None:
             raise own_copy(self._stopped_by)
         if self._draining:
             raise ShuttingDown("The service is shutting down; send this to another replica.")
-        room = self._max_queue_items - self.waiting_items
-        if items > room:
-            self._facts.items_ended("shed", items)
-            raise QueueFull(
-                f"The queue has room for {room} more inputs and this request brings {items} "
-                f"(limit {self._max_queue_items}, --max-queue-items); try again in a moment.",
-                retry_after_s=max(1.0, self.predicted_wait_s),
-            )
-
-    def _enqueue(self, ticket: Ticket[R]) -> None:
+        loop, now = asyncio.get_running_loop(), self._clock()
+        left_s = deadline - loop.time() if deadline is not None else math.inf
+        self._admission.check(lane, len(items), sum(sizes), left_s, now, self._limits())
+        if lane == "interactive":
+            self._interactive_at = now
+        ticket: Ticket[R] = Ticket(len(items), lane, now + left_s, loop.create_future(), now)
         self._open.add(ticket)
-        self.waiting_items += ticket.undispatched
-        if self._preparation is not None:
-            self._preparation.put(ticket)
+        for item, size in zip(items, sizes, strict=True):
+            self._join(ticket, item, size)
+        self._lanes[lane].reserve(ticket)
+        self._go_on(ticket)
+        return ticket
+
+    def _join(self, ticket: Ticket[R], item: Q, size: int) -> None:
+        """One item waits for its row: for one that is on its way already, or for a new one."""
+        key = self._alike(item)
+        work = self._in_flight.get(key) if key is not None else None
+        if work is None:
+            work = Work(item, size, key, prepared=self._preparation is None)
+            if key is not None:
+                self._in_flight[key] = work
         else:
-            self._queue.put(ticket)
+            self._facts.items_shared(1)
+        work.items[ticket, len(ticket.works)] = None
+        ticket.works.append(work)
+        if work.batch is None:
+            ticket.undispatched += 1
+            ticket.tokens += work.tokens
+            ticket.unprepared += not work.prepared
+        elif ticket not in work.batch.tickets:
+            work.batch.board(ticket, self._clock())
+
+    def _go_on(self, ticket: Ticket[R]) -> None:
+        """Prepare what is not prepared of a request, or let it wait in its lane."""
+        if ticket.unprepared:
+            assert self._preparation is not None
+            self._preparation.put(ticket)
+        elif ticket.undispatched:
+            ticket.prepared_at = self._clock()
+            self._lanes[ticket.lane].put(ticket)
             self._wake.set()
 
-    def _wait(self, tickets: list[Ticket[R]]) -> None:
-        """These requests are prepared; from here on they wait for a worker."""
-        now = self._clock()
-        for ticket in tickets:
-            ticket.is_prepared(now)
-            self._queue.put(ticket)
-        self._wake.set()
+    def _were_prepared(self, outcomes: Sequence[tuple[Work, Prepared | ConvoyError]]) -> None:
+        for work, outcome in outcomes:
+            if isinstance(outcome, Prepared):
+                self._was_prepared(work, outcome)
+            else:
+                self._refuse(work, outcome)
+
+    def _was_prepared(self, work: Work, outcome: Prepared) -> None:
+        if work.prepared:
+            return  # for another request, meanwhile
+        more = outcome.tokens - work.tokens
+        work.payload, work.tokens, work.prepared = outcome.payload, outcome.tokens, True
+        for ticket, _ in work.items:
+            self._lanes[ticket.lane].correct(ticket, more)
+            ticket.unprepared -= 1
+            if not ticket.unprepared:
+                self._go_on(ticket)
+
+    def _refuse(self, work: Work, error: ConvoyError) -> None:
+        for ticket, index in list(work.items):
+            if isinstance(error, InvalidInput):
+                error.index = index
+            self._end(ticket, error)
 
     async def _prepare(self, preparation: Preparation) -> None:
         try:
@@ -213,131 +269,137 @@ class Batcher(Generic[Q, R]):
         except WorkerDied as error:
             self.stop(NotReady(f"Inputs can no longer be prepared; this replica must be restarted. {error}"))
 
-    def _close(self, ticket: Ticket[R]) -> None:
-        """Forget a request that has ended, and free the places it still holds."""
-        self._open.discard(ticket)
-        self._leave_queues(ticket)
-        self.waiting_items -= ticket.undispatched
-        ticket.undispatched = 0
-        if self._draining and not self._open:
-            self._drained.set()
-
     # --- gather, dispatch, answer -----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
             await self._work_and_a_free_worker()
             await self._growth()
-            if self._queue:
-                self._dispatch(self._queue.take(self.max_batch_items, self.max_batch_tokens))
+            batch = self._choice.next_batch(self._clock(), self._limits())
+            if batch is not None:
+                self._dispatch(batch)
 
     async def _work_and_a_free_worker(self) -> None:
-        while not (self._queue and self._pool):
-            self._wake.clear()
-            await self._wake.wait()
+        """Wait until something waits, and a worker may take it."""
+        while True:
+            ready_in_s = self._pool.ready_in_s(self._clock()) if self._lanes else None
+            if ready_in_s == 0:
+                return
+            await self._woken(ready_in_s)
 
     async def _growth(self) -> None:
         """Let an incomplete batch grow until its oldest item has waited `max_wait_ms`."""
-        while self._max_wait_s and self._queue and not self._draining:
-            if self._queue.fills(self.max_batch_items, self.max_batch_tokens):
-                return
-            left_s = self._queue.oldest_arrival + self._max_wait_s - self._clock()
+        while self._policy.max_wait_s and self._lanes and not self._draining and not self._lanes.fills(self._limits()):
+            left_s = self._lanes.oldest_arrival + self._policy.max_wait_s - self._clock()
             if left_s <= 0:
                 return
-            self._wake.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._wake.wait()
+            await self._woken(left_s)
+
+    async def _woken(self, timeout_s: float | None) -> None:
+        """Wait for news, and no longer than this."""
+        self._wake.clear()
+        if timeout_s is None:
+            await self._wake.wait()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+
+    def _limits(self) -> Limits:
+        """What a batch may hold now: while interactive requests come, none takes longer than they can bear."""
+        tokens, policy = self.max_batch_tokens, self._policy
+        if self._clock() - self._interactive_at < policy.presence_s:
+            if policy.short_batch_tokens:
+                tokens = min(tokens, policy.short_batch_tokens)
+            if policy.target_batch_s:
+                tokens = min(tokens, self.law.tokens_within(policy.target_batch_s))
+        return Limits(policy.max_batch_items, tokens)
 
     def _dispatch(self, batch: Batch) -> None:
-        self.waiting_items -= batch.items
-        for ticket, _ in batch.owners:
-            ticket.undispatched -= 1
-        self._own(self._carry(self._pool.take(batch.tokens), batch))
+        now = self._clock()
+        batch.leave(now, self._lanes.items)
+        self._facts.batch_dispatched(len(batch.works), batch.tokens)
+        for lane, tickets in batch.by_lane():
+            self._facts.requests_boarded(
+                lane,
+                [ticket.prepared_at - ticket.arrived for ticket in tickets],
+                [now - ticket.prepared_at for ticket in tickets],
+            )
+        self._own(self._carry(batch, self._pool.take(batch.tokens, now)))
 
-    async def _carry(self, worker: Seat, batch: Batch) -> None:
+    async def _carry(self, batch: Batch, trip: Trip) -> None:
         """Take one batch to a worker and back, then free the worker, or let it go if it has died."""
-        started = self._clock()
-        tickets = batch.tickets()
-        for ticket in tickets:
-            ticket.boarded(started, batch.items, batch.tokens)
-        self._facts.batch_dispatched(
-            batch.items,
-            batch.tokens,
-            [ticket.prepared_at - ticket.arrived for ticket in tickets],
-            [started - ticket.prepared_at for ticket in tickets],
-        )
         try:
-            await self._run_or_split(worker.run, batch)
+            in_one_go = await self._carrier.carry(trip.run, batch.works)
         except WorkerDied as error:
-            self._fail(batch, error)
-            self._pool.lose(worker, batch.tokens)
+            self._pool.lose(trip, self._clock())
+            self._fail(batch.works, error)
             self._worker_lost(error)
         else:
-            self._pool.give_back(worker, batch.tokens)
+            seconds = self._pool.give_back(trip, self._clock())
+            if in_one_go:
+                self.law.learn(batch.tokens, seconds)
+            self._facts.batch_finished(len(batch.works), batch.tokens, batch.left_items, seconds)
         finally:
-            now = self._clock()
-            for ticket in tickets:
-                ticket.returned(now)
-            self._rate.learn(batch.tokens, now - started)
-            self._facts.batch_finished(now - started)
+            batch.came_back(self._clock())
             self._wake.set()
 
-    async def _run_or_split(self, worker: Run[R], batch: Batch) -> None:
-        """Run a batch; if it fails, run its halves, until the item at fault is alone and fails."""
-        try:
-            rows = await worker(batch.payloads)
-            if len(rows) != batch.items:
-                raise BackendFailed(f"The model returned {len(rows)} rows for {batch.items} items.")
-        except WorkerDied:
-            raise
-        except Exception as error:
-            if batch.items == 1:
-                self._failed_in_a_row += 1
-                self._facts.item_failed(error)
-                self._fail(batch, error)
-                return
-            if isinstance(error, OutOfMemory):
-                self._lower_budget(batch.tokens)
-            self._facts.batch_split(error)
-            for half in (batch.first_half(), batch.second_half()):
-                live = half.live()
-                if live.items:
-                    await self._run_or_split(worker, live)
-        else:
-            self._failed_in_a_row = 0
-            batch.resolve(rows, self._clock())
+    def _deliver(self, works: Sequence[Work], rows: Rows[R]) -> None:
+        self._forget(works)
+        resolve(works, rows, self._clock())
 
-    # --- what can go wrong ------------------------------------------------------------------------------------------
+    def _forget(self, works: Sequence[Work]) -> None:
+        """Whoever comes with an item like these now needs a new row."""
+        for work in works:
+            if work.key is not None and self._in_flight.get(work.key) is work:
+                del self._in_flight[work.key]
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _close(self, ticket: Ticket[R]) -> None:
+        """Forget a request that has ended, and free the places it still holds."""
+        self._open.discard(ticket)
+        self._leave(ticket)
+        if self._draining and not self._open:
+            self._drained.set()
+
+    def _leave(self, ticket: Ticket[R]) -> None:
+        """Nothing is to be done for this request any more; others that share a row with it still get theirs."""
+        for index, work in enumerate(ticket.works):
+            work.items.pop((ticket, index), None)
+            if not work.items:
+                self._forget([work])
+        self._lanes[ticket.lane].remove(ticket)
+        if self._preparation is not None:
+            self._preparation.discard(ticket)
 
     def _end(self, ticket: Ticket[R], error: Exception) -> None:
         """End a request with an exception of its own; one that has ended already is left as it is."""
         if not ticket.future.done():
             ticket.future.set_exception(own_copy(error))
-        self._leave_queues(ticket)
+        self._leave(ticket)
 
-    def _leave_queues(self, ticket: Ticket[R]) -> None:
-        self._queue.discard(ticket)
-        if self._preparation is not None:
-            self._preparation.discard(ticket)
-
-    def _fail(self, batch: Batch, error: Exception) -> None:
-        for ticket in batch.tickets():
-            self._end(ticket, error)  # one whose rows are all there has been answered already
+    def _fail(self, works: Sequence[Work], error: Exception) -> None:
+        for ticket in {ticket: None for work in works for ticket, _ in work.items}:
+            self._end(ticket, error)
 
     def _expire(self, ticket: Ticket[R]) -> None:
         waited_ms = (self._clock() - ticket.arrived) * 1000
-        self._end(ticket, DeadlineExceeded(f"The answer was not ready within the deadline; waited {waited_ms:.0f} ms."))
+        self._end(
+            ticket, DeadlineExceeded(f"The answer could not be ready within the deadline; waited {waited_ms:.0f} ms.")
+        )
 
     def _lower_budget(self, failed_tokens: int) -> None:
-        lower = max(self._min_batch_tokens, min(self.max_batch_tokens, failed_tokens) // 2)
+        lower = max(self._policy.min_batch_tokens, min(self.max_batch_tokens, failed_tokens) // 2)
         if lower < self.max_batch_tokens:
             self.max_batch_tokens = lower
             self._facts.budget_lowered(lower)
 
-    def _worker_lost(self, error: Exception) -> None:
+    def _worker_lost(self, error: WorkerDied) -> None:
         self._facts.worker_lost(error, self._pool.workers)
-        if self._pool.workers == 0:
+        if isinstance(error, WorkerSilent):
+            self.stop(NotReady(f"{error} This replica must be restarted."))
+        elif self._pool.workers == 0:
             self.stop(NotReady("The model's last worker has died; this replica must be restarted."))
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:

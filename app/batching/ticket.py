@@ -1,11 +1,16 @@
-"""A request's place in the batcher, and the batch that carries its items."""
+"""A request's place in the batcher: where its items are, and where their time goes."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from app.batching.work import Work
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+LaneName = Literal["interactive", "bulk"]
+LANES: tuple[LaneName, ...] = ("interactive", "bulk")
 
 
 class Rows(Protocol[R_co]):
@@ -43,22 +48,20 @@ class Answer(NamedTuple, Generic[R]):
 
 
 class Ticket(Generic[R]):
-    """One request's items on their way: first to be prepared, then to be run.
-
-    `payloads` and `tokens` are the items as submitted until all are prepared, and the prepared ones after that;
-    `next_index` is the first of them that no batch has taken.
-    """
+    """One request's items on their way: first they are prepared, then they wait in a lane, then they are run."""
 
     __slots__ = (
         "arrived",
         "batch_items",
         "batch_tokens",
         "batches",
+        "credit",
+        "deadline",
         "future",
+        "lane",
         "missing",
         "next_index",
-        "payloads",
-        "prepared",
+        "next_unprepared",
         "prepared_at",
         "rows",
         "run_s",
@@ -66,19 +69,34 @@ class Ticket(Generic[R]):
         "running_since",
         "tokens",
         "undispatched",
+        "unprepared",
+        "waiting",
+        "works",
     )
 
     def __init__(
-        self, payloads: Sequence[Any], tokens: Sequence[int], future: "asyncio.Future[Answer[R]]", now: float
+        self, n_items: int, lane: LaneName, deadline: float, future: "asyncio.Future[Answer[R]]", now: float
     ) -> None:
-        self.payloads = payloads
-        self.tokens = tokens
+        """`deadline` is a time of the same clock as `now`, infinity for none."""
+        self.lane: LaneName = lane
+        self.deadline = deadline
         self.future = future
         self.arrived = self.prepared_at = now
+        self.works: list[Work] = []
+        self.undispatched = 0
+        """Items that no batch has taken."""
+        self.tokens = 0
+        """Their tokens: as estimated until they are prepared."""
+        self.unprepared = 0
+        self.waiting = False
+        """Whether it stands in its lane: all is prepared, and something is left to be dispatched."""
+        self.next_unprepared = 0
         self.next_index = 0
-        self.prepared: list[Prepared] = []
-        self.undispatched = self.missing = len(payloads)
-        self.rows: list[Any] = [None] * len(payloads)
+        """Before it, no item is left to be dispatched."""
+        self.credit = 0
+        """Tokens of its turn in the lane that are left."""
+        self.missing = n_items
+        self.rows: list[Any] = [None] * n_items
         self.running = 0
         self.running_since = 0.0
         self.run_s = 0.0
@@ -86,15 +104,8 @@ class Ticket(Generic[R]):
         self.batch_items = 0
         self.batch_tokens = 0
 
-    def is_prepared(self, now: float) -> None:
-        """All items are prepared: from here on they are what waits."""
-        self.payloads = [one.payload for one in self.prepared]
-        self.tokens = [one.tokens for one in self.prepared]
-        self.next_index = 0
-        self.prepared_at = now
-
     def boarded(self, now: float, items: int, tokens: int) -> None:
-        """Some of the items left in a batch of `items` items and `tokens` tokens."""
+        """Some of the items are in a batch of `items` items and `tokens` tokens that has left."""
         if self.running == 0:
             self.running_since = now
         self.running += 1
@@ -119,8 +130,8 @@ class Ticket(Generic[R]):
         run_s = self.run_s + (now - self.running_since if self.running else 0.0)
         return Answer(
             self.rows,
-            list(self.payloads),
-            sum(self.tokens),
+            [work.payload for work in self.works],
+            sum([work.tokens for work in self.works]),
             self.prepared_at - self.arrived,
             now - self.prepared_at - run_s,
             run_s,
@@ -128,43 +139,3 @@ class Ticket(Generic[R]):
             self.batch_items,
             self.batch_tokens,
         )
-
-
-class Batch:
-    """Some items on one way: whose they are, and what they weigh."""
-
-    __slots__ = ("owners", "payloads", "tokens")
-
-    def __init__(self, owners: list[tuple[Ticket[Any], int]], payloads: list[Any], tokens: int) -> None:
-        self.owners = owners
-        self.payloads = payloads
-        self.tokens = tokens
-
-    @property
-    def items(self) -> int:
-        return len(self.payloads)
-
-    def tickets(self) -> list[Ticket[Any]]:
-        """The requests in this batch, each once, in order of arrival."""
-        return list(dict.fromkeys([ticket for ticket, _ in self.owners]))
-
-    def resolve(self, rows: Rows[Any], now: float) -> None:
-        """Give each item its row."""
-        for (ticket, index), row in zip(self.owners, rows, strict=True):
-            ticket.take_row(index, row, now)
-
-    def first_half(self) -> "Batch":
-        """The first half of the items, by number."""
-        return self._part(range(self.items // 2))
-
-    def second_half(self) -> "Batch":
-        """The items that `first_half` leaves."""
-        return self._part(range(self.items // 2, self.items))
-
-    def live(self) -> "Batch":
-        """The items somebody still waits for."""
-        return self._part([i for i, (ticket, _) in enumerate(self.owners) if not ticket.future.done()])
-
-    def _part(self, places: Sequence[int]) -> "Batch":
-        owners = [self.owners[i] for i in places]
-        return Batch(owners, [self.payloads[i] for i in places], sum(ticket.tokens[i] for ticket, i in owners))

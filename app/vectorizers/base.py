@@ -66,6 +66,9 @@ class ModelInfo:
     max_batch_tokens: int
     workers: int
     """Threads that should call it side by side."""
+    batch_base_s: float = 0.0
+    batch_token_s: float = 0.0
+    """A batch takes about `batch_base_s + batch_token_s · tokens` seconds; both 0 where that was not measured."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     warmup: Sequence[WarmupStep] = ()
@@ -82,6 +85,11 @@ class Vectorizer(Protocol, Generic[E]):
     @property
     def info(self) -> ModelInfo:
         """The loaded model, as it really is: device, dtype and budget as found."""
+
+    @property
+    def host_s(self) -> float:
+        """Where the device works by itself: how long the calling thread is busy with a batch before the device can
+        begin with it, in seconds. 0 where the calling thread does the work."""
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[E]:
         """Prepare inputs for the device, in their order; touches no device. Token ids must be of the vocabulary."""

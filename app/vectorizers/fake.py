@@ -5,6 +5,7 @@ is in the log and in `/info`.
 """
 
 import hashlib
+import threading
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,12 +19,17 @@ from app.vectorizers.base import Matrix, ModelInfo, TextInput, require_finite
 
 PREFIX = "fake://"
 VOCABULARY_SIZE = 30_000
+TYPICAL_TOKENS = 12
+"""Of a query: for so many, the law by tokens that is announced agrees with the true one by items."""
 N_SPECIAL = 2
 """Tokens added to each text, as BERT adds one at either end."""
 
 
 class FakeLaw(BaseModel):
     """How the simulated device behaves: `base_ms + item_ms·items + token_ms·tokens` a call, and its faults.
+
+    With `host_ms` it works by itself, as a GPU does: a call first keeps its thread busy for so long, beside the call
+    before, and then waits for its turn on the device.
 
     `fail_on`, `nan_on`, `slow_on`, `die_on`: a call that carries a text with this word in it raises, returns NaN in
     that row, takes `slow_ms` longer, ends its worker's thread. `oom_above`: more items than this run out of memory.
@@ -35,6 +41,7 @@ class FakeLaw(BaseModel):
     base_ms: float = Field(5.0, ge=0)
     item_ms: float = Field(0.2, ge=0)
     token_ms: float = Field(0.0, ge=0)
+    host_ms: float = Field(0.0, ge=0)
     max_tokens: int = Field(512, gt=N_SPECIAL)
     oom_above: int = Field(0, ge=0)
     slow_ms: float = Field(0.0, ge=0)
@@ -75,7 +82,9 @@ class FakeVectorizer:
     ) -> None:
         self._law = law
         self._name = name
-        self._workers = max(1, workers)
+        self._workers = max(1, workers) * (2 if law.host_ms else 1)
+        self._others: dict[int, FakeVectorizer] = {}
+        self._device = threading.Lock()
         self._max_batch_tokens = max_batch_tokens or max(1, max_batch_items) * law.max_tokens
 
     @property
@@ -90,8 +99,14 @@ class FakeVectorizer:
             dtype="float32",
             max_batch_tokens=self._max_batch_tokens,
             workers=self._workers,
+            batch_base_s=law.base_ms / 1000,
+            batch_token_s=(law.item_ms / TYPICAL_TOKENS + law.token_ms) / 1000,
             details={"simulated": True, "law": law.model_dump()},
         )
+
+    @property
+    def host_s(self) -> float:
+        return self._law.host_ms / 1000
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[FakeEncoding]:
         return [self._encode(one) for one in inputs]
@@ -125,7 +140,11 @@ class FakeVectorizer:
             seconds += law.token_ms * sum(one.n_tokens for one in encodings) / 1000
         if law.slow_on and any(law.slow_on in one.text for one in encodings):
             seconds += law.slow_ms / 1000
-        if seconds > 0:
+        if law.host_ms:
+            time.sleep(law.host_ms / 1000)
+            with self._device:
+                time.sleep(seconds)
+        elif seconds > 0:
             time.sleep(seconds)
         if law.fail_on and any(law.fail_on in one.text for one in encodings):
             raise ValueError(f"The simulated device fails on {law.fail_on!r}.")
@@ -142,4 +161,15 @@ class FakeVectorizer:
         return rows
 
     def for_worker(self, index: int) -> "FakeVectorizer":
-        return self
+        """One device takes as many calls at a time as there are workers; with `host_ms`, every two have one."""
+        number = index // 2
+        if not self._law.host_ms or number == 0:
+            return self
+        if number not in self._others:
+            self._others[number] = FakeVectorizer(
+                self._law,
+                name=self._name,
+                max_batch_tokens=self._max_batch_tokens,
+                max_batch_items=1,
+            )
+        return self._others[number]

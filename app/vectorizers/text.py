@@ -91,6 +91,8 @@ class TextVectorizer:
             dtype=name_of(loaded.dtype),
             max_batch_tokens=self._max_batch_tokens,
             workers=n_workers,
+            batch_base_s=budget.base_s,
+            batch_token_s=budget.token_s,
             prompts=loaded.prompts,
             default_prompt_name=loaded.default_prompt_name,
             warmup=tuple(budget.steps),
@@ -98,8 +100,6 @@ class TextVectorizer:
                 "architecture": loaded.architecture,
                 "modules": loaded.module_names,
                 "forward": self._forward.name,
-                "forward_base_ms": round(budget.base_s * 1e3, 4),
-                "forward_ms_per_1000_tokens": round(budget.token_s * 1e6, 4),
                 **details,
             },
         )
@@ -107,6 +107,10 @@ class TextVectorizer:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    @property
+    def host_s(self) -> float:
+        return self._forward.host_s if isinstance(self._forward, CudaForward) else 0.0
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[TokenIds]:
         return self._tokenizer(inputs)

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from app.vectorizers.forward.staging import Slot, read
 from app.vectorizers.forward.tiles import plan_tiles
 from app.vectorizers.tokenizer import TokenIds
 
+HOST_MEMORY = 0.8
+"""Weight of the past in the average of the host's own time."""
 SLOTS = 2
 """Batches on their way at a time: while one runs, the next is staged and launched behind it."""
 RAGGED_CAPABILITY = (8, 0)
@@ -43,6 +46,8 @@ class CudaForward:
         self._ragged = ragged
         self.ladder: Ladder | None = None
         """The recorded forwards; None runs every batch eagerly."""
+        self.host_s = 0.0
+        """How long a batch has lately kept the host busy before the device could begin with it, in seconds."""
         self._launching = threading.Lock()
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._free: queue.SimpleQueue[tuple[Slot, torch.cuda.Event]] = queue.SimpleQueue()
@@ -59,13 +64,17 @@ class CudaForward:
 
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
         """Vectors, not normalised, float32 of shape (n, dimension)."""
+        started = time.perf_counter()
         row = self._model.pack(texts)
         slot, done = self._free.get()
         try:
             launch = self._stage(row, slot)
+            staged_s = time.perf_counter() - started
             with self._launching, torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+                began = time.perf_counter()
                 vectors = slot.receive(launch()[: len(texts)])
                 done.record(self._stream)
+                self._took_the_host(staged_s + time.perf_counter() - began)
             done.synchronize()
             rows: Matrix = vectors.numpy().copy()
             return rows
@@ -74,6 +83,9 @@ class CudaForward:
             raise
         finally:
             self._free.put((slot, done))
+
+    def _took_the_host(self, seconds: float) -> None:
+        self.host_s = HOST_MEMORY * self.host_s + (1 - HOST_MEMORY) * seconds if self.host_s else seconds
 
     def device_seconds(self, texts: Sequence[TokenIds], repeats: int = 20) -> float:
         """Seconds that the device itself needs for a batch: launched again and again without a pause between."""
