@@ -51,18 +51,17 @@ class Worker:
         """Whether the thread is still there, whatever it does."""
         return self._thread.is_alive()
 
-    async def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run `function(*args)` on this worker's thread and wait for its result.
+    def call(self, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        """Run `function(*args)` on this worker's thread, beginning at once; its result is awaited.
 
-        Raises what the function raises, and WorkerDied where the thread has ended or ends with this call.
+        Raises, when awaited, what the function raises, and WorkerDied where the thread has ended or ends with this
+        call.
         """
-        if not self.alive:
-            raise self._died()
         answer: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put(_Job(function, args, answer))
-        if self._death is not None:  # it ended between the question above and the hand-over
+        if not self.alive:  # now or before, so that nobody is left to take it
             _fail(answer, self._died())
-        return await answer
+        return answer
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -66,7 +66,7 @@ def test_a_call_that_ends_the_thread_fails_with_all_that_are_queued_behind_it() 
 def test_a_caller_that_leaves_does_not_disturb_the_thread() -> None:
     async def main() -> None:
         async with Worker("w") as worker:
-            leaving = asyncio.create_task(worker.call(time.sleep, 0.05))
+            leaving = worker.call(time.sleep, 0.05)
             await asyncio.sleep(0.01)
             leaving.cancel()
             assert await worker.call(lambda: "still here") == "still here"

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from app.batching.batch import Limits
+from app.batching.lane import TURN_TOKENS
 from app.batching.lanes import Lanes
 from app.batching.law import ServiceLaw
 from app.batching.pool import Pool
@@ -65,13 +66,14 @@ class Admission:
         lane.
 
         Requests of a lane take turns, so that of each that is there already, no more comes first than the new one
-        brings itself.
+        brings itself, or a turn is worth.
         """
         lane = self._lanes[name]
         before_items, before_tokens = float(lane.items), float(lane.tokens)
-        if tokens and before_tokens > lane.requests * tokens:
-            before_items *= lane.requests * tokens / before_tokens
-            before_tokens = float(lane.requests * tokens)
+        most_tokens = lane.requests * max(tokens, TURN_TOKENS)
+        if tokens and before_tokens > most_tokens:
+            before_items *= most_tokens / before_tokens
+            before_tokens = float(most_tokens)
         share = self._lanes.share(name) if self._lanes.items > lane.items else 1.0
         all_tokens = (before_tokens + tokens) / share
         batches = max((before_items + items) / share / limits.items, all_tokens / limits.tokens)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -78,7 +78,7 @@ class Batcher(Generic[Q, R]):
             self._lanes, self.law, self._pool, max_items=policy.max_queue_items, max_tokens=policy.max_queue_tokens
         )
         self._choice = Choice(self._lanes, self.law, self._pool, drop=self._expire)
-        self._carrier = Carrier(
+        self._carrier: Carrier[R] = Carrier(
             facts, watchdog_s=policy.watchdog_s, deliver=self._deliver, fail=self._fail, lower_budget=self._lower_budget
         )
         self._preparation = (
@@ -325,24 +325,29 @@ class Batcher(Generic[Q, R]):
                 [ticket.prepared_at - ticket.arrived for ticket in tickets],
                 [now - ticket.prepared_at for ticket in tickets],
             )
-        self._own(self._carry(batch, self._pool.take(batch.tokens, now)))
+        trip = self._pool.take(batch.tokens, now)
+        begun = asyncio.ensure_future(trip.run([work.payload for work in batch.works]))
+        self._own(self._carry(batch, trip, begun))
 
-    async def _carry(self, batch: Batch, trip: Trip) -> None:
-        """Take one batch to a worker and back, then free the worker, or let it go if it has died."""
+    async def _carry(self, batch: Batch, trip: Trip, begun: Awaitable[Rows[R]]) -> None:
+        """Wait for a batch, then free its worker for the next one before anybody is answered, or let it go if it has
+        died."""
         try:
-            in_one_go = await self._carrier.carry(trip.run, batch.works)
+            rows = await self._carrier.carry(trip.run, batch.works, begun)
         except WorkerDied as error:
             self._pool.lose(trip, self._clock())
+            self._wake.set()
             self._fail(batch.works, error)
             self._worker_lost(error)
         else:
             seconds = self._pool.give_back(trip, self._clock())
-            if in_one_go:
+            self._wake.set()
+            if rows is not None:
                 self.law.learn(batch.tokens, seconds)
+                self._deliver(batch.works, rows)
             self._facts.batch_finished(len(batch.works), batch.tokens, batch.left_items, seconds)
         finally:
             batch.came_back(self._clock())
-            self._wake.set()
 
     def _deliver(self, works: Sequence[Work], rows: Rows[R]) -> None:
         self._forget(works)

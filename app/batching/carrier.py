@@ -1,12 +1,12 @@
 """Carrying a batch to a worker and back, and what is left of it when that fails."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic
 
 from app.batching.facts import Facts
 from app.batching.pool import Run
-from app.batching.ticket import Rows
+from app.batching.ticket import R, Rows
 from app.batching.work import Work, halves
 from app.errors import BackendFailed, OutOfMemory, WorkerDied
 
@@ -14,7 +14,7 @@ FAILING_AFTER = 3
 """So many items failed one after another, and none succeeded between them: the device is suspect."""
 
 
-class Carrier:
+class Carrier(Generic[R]):
     """Runs works on a worker; where that fails, runs their halves, until the one at fault is alone and fails."""
 
     def __init__(
@@ -22,7 +22,7 @@ class Carrier:
         facts: Facts,
         *,
         watchdog_s: float | None,
-        deliver: Callable[[Sequence[Work], Rows[Any]], None],
+        deliver: Callable[[Sequence[Work], Rows[R]], None],
         fail: Callable[[Sequence[Work], Exception], None],
         lower_budget: Callable[[int], None],
     ) -> None:
@@ -40,38 +40,37 @@ class Carrier:
         """Whether the last items all failed on the device, with no success between them."""
         return self._failed_in_a_row >= FAILING_AFTER
 
-    async def carry(self, run: Run[Any], works: Sequence[Work]) -> bool:
-        """Give each work its row, or fail it; returns whether that took one run alone.
+    async def carry(self, run: Run[R], works: Sequence[Work], begun: Awaitable[Rows[R]]) -> Rows[R] | None:
+        """Wait for a run that has begun; returns its rows. Where it fails, its halves are run and get their rows here,
+        or fail in the end; then there are none to return.
 
         Raises WorkerDied where the worker can take no further batch.
         """
         try:
-            rows = await self._answer(run, works)
+            rows = await self._answer(begun, len(works))
             if len(rows) != len(works):
                 raise BackendFailed(f"The model returned {len(rows)} rows for {len(works)} items.")
         except WorkerDied:
             raise
         except Exception as error:
             await self._split(run, works, error)
-            return False
+            return None
         self._failed_in_a_row = 0
-        self._deliver(works, rows)
-        return True
+        return rows
 
-    async def _answer(self, run: Run[Any], works: Sequence[Work]) -> Any:
+    async def _answer(self, begun: Awaitable[Rows[R]], items: int) -> Rows[R]:
         """The worker's rows; one that is silent for too long counts as dead, since nothing can end its thread."""
         try:
             async with asyncio.timeout(self._watchdog_s) as watchdog:
-                return await run([work.payload for work in works])
+                return await begun
         except TimeoutError as error:
             if not watchdog.expired():
                 raise
             raise WorkerSilent(
-                f"The model has not answered a batch of {len(works)} inputs within {self._watchdog_s:g} s "
-                "(--watchdog-s)."
+                f"The model has not answered a batch of {items} inputs within {self._watchdog_s:g} s (--watchdog-s)."
             ) from error
 
-    async def _split(self, run: Run[Any], works: Sequence[Work], error: Exception) -> None:
+    async def _split(self, run: Run[R], works: Sequence[Work], error: Exception) -> None:
         if len(works) == 1:
             self._failed_in_a_row += 1
             self._facts.item_failed(error)
@@ -82,7 +81,9 @@ class Carrier:
         self._facts.batch_split(error)
         for half in halves(works):
             if half:
-                await self.carry(run, half)
+                rows = await self.carry(run, half, run([work.payload for work in half]))
+                if rows is not None:
+                    self._deliver(half, rows)
 
 
 class WorkerSilent(WorkerDied):

@@ -64,7 +64,7 @@ class ServiceLaw:
 
     def learn(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took so long."""
-        if seconds <= 0 or (self.known and self._is_disturbed(seconds / self.seconds(tokens))):
+        if seconds <= 0 or (self._slope_s and self._is_disturbed(seconds / self.seconds(tokens))):
             return
         self._fit(tokens, seconds)
         measured = seconds / (self._base_s + self._slope_s * tokens)
@@ -72,10 +72,13 @@ class ServiceLaw:
 
     def _is_disturbed(self, ratio: float) -> bool:
         """Whether a batch that took so many times what was expected says nothing of those to come."""
-        self._error = LEVEL_MEMORY * self._error + (1 - LEVEL_MEMORY) * min(1.0, abs(ratio - 1))
-        self._surprises = 0 if 1 / MOST_SURPRISE <= ratio <= MOST_SURPRISE else self._surprises + 1
+        if 1 / MOST_SURPRISE <= ratio <= MOST_SURPRISE:
+            self._surprises = 0
+            self._error = LEVEL_MEMORY * self._error + (1 - LEVEL_MEMORY) * min(1.0, abs(ratio - 1))
+            return False
+        self._surprises += 1
         if self._surprises < BELIEVED_AFTER:
-            return self._surprises > 0
+            return True
         self._surprises = 0
         self._level = 1.0
         self._sums = [0.0] * 5
