@@ -26,11 +26,8 @@ log = structlog.get_logger(__name__)
 State = Literal["loading", "ready", "draining", "failed"]
 PROBE_TIMEOUT_S = 2.0
 RETRY_LOADING_S = 5.0
-KNEE = 0.85
-"""Batches that are kept short for interactive requests still reach this part of the best throughput: what is fixed of
-their time is the rest."""
-LEAST_SHORT_BATCH = 128
-"""A measurement that puts the knee below so many tokens was disturbed."""
+LEAST_SHORT_TOKENS = 128
+"""A law that wants batches shorter than this was learnt from disturbed ones."""
 GC_THRESHOLDS = (10_000, 20, 50)
 """Requests leave next to no cycles behind; looking for them less often is worth 4% of the edge's throughput."""
 
@@ -44,18 +41,11 @@ def policy_for(settings: Settings, model: ModelInfo) -> Policy:
         max_queue_tokens=settings.max_queue_tokens,
         min_batch_tokens=min(model.max_input_tokens, model.max_batch_tokens),
         max_wait_s=settings.max_wait_ms / 1000,
-        short_batch_tokens=0 if settings.target_batch_ms else tokens_at_the_knee(model),
         target_batch_s=settings.target_batch_ms / 1000,
+        least_short_tokens=LEAST_SHORT_TOKENS,
         bulk_share=settings.bulk_share,
         watchdog_s=settings.watchdog_s or None,
     )
-
-
-def tokens_at_the_knee(model: ModelInfo) -> int:
-    """The batch that reaches `KNEE` of the best throughput by the law of the warm-up; 0 where there is none."""
-    if not model.batch_token_s:
-        return 0
-    return max(LEAST_SHORT_BATCH, int(KNEE / (1 - KNEE) * model.batch_base_s / model.batch_token_s))
 
 
 class Service:
@@ -239,12 +229,7 @@ class Service:
         """What the batcher goes by now: limits that were measured, and the law learnt from the batches that ran."""
         if self._batcher is None or self._embedder is None:
             return None
-        law = self._batcher.law
-        short_tokens = (
-            law.tokens_within(self._settings.target_batch_ms / 1000)
-            if self._settings.target_batch_ms
-            else tokens_at_the_knee(self._embedder.model)
-        )
+        law, short_tokens = self._batcher.law, self._batcher.short_batch_tokens
         return {
             "max_batch_tokens": self._batcher.max_batch_tokens,
             "target_batch_ms": self._settings.target_batch_ms or round(law.seconds(short_tokens) * 1e3, 3),

@@ -27,6 +27,8 @@ SOME_TEXTS = (
     "why was I charged twice for the same purchase last week", "can I get a refund", "the app does not let me log in",
     "what is the exchange rate for a transfer to another country", "top up failed",
 )  # fmt: skip
+SETTLE_S = 11.0
+"""Longer than the service expects another query after one."""
 PASSAGE_TEXTS = 8
 """A passage is so many texts one after another."""
 
@@ -54,8 +56,10 @@ class Load:
         self.statuses: Counter[int] = Counter()
 
     async def phase(self, *, queries: bool, bulk: bool) -> Phase:
-        end = time.perf_counter() + self._args.seconds
         latencies: list[float] = []
+        if not queries:
+            await self._until_full_batches()
+        end = time.perf_counter() + self._args.seconds
         clients = [asyncio.create_task(self._bulk(end)) for _ in range(self._args.bulk_clients if bulk else 0)]
         sent = []
         due = time.perf_counter()
@@ -65,6 +69,10 @@ class Load:
             sent.append(asyncio.create_task(self._query(due, latencies)))
         await asyncio.gather(*sent)
         return Phase(latencies, sum(await asyncio.gather(*clients)) / self._args.seconds)
+
+    async def _until_full_batches(self) -> None:
+        """Batches stay short for a while after the last query; what bulk reaches alone is measured after that."""
+        await self._bulk(time.perf_counter() + SETTLE_S)
 
     async def _query(self, due: float, latencies: list[float]) -> None:
         await self._post(self._rng.choice(self._texts))

@@ -11,6 +11,8 @@ from app.batching.pool import Pool
 from app.batching.ticket import LANES, LaneName
 from app.errors import InvalidInput, QueueFull, WouldBeLate
 
+ANSWER_S = 0.005
+"""So long before its deadline the last row of a request must be there: the answer has to be written and read."""
 LEAST_RETRY_S = 1.0
 """Coming back sooner is not worth a client's while: `Retry-After` has whole seconds."""
 
@@ -46,7 +48,7 @@ class Admission:
         if not self._lanes.items and self._pool.free_in_s(now) == 0:
             return
         predicted_s = self.predicted_s(lane, items, tokens, now, limits)
-        if predicted_s > left_s:
+        if predicted_s + ANSWER_S > left_s:
             raise WouldBeLate(
                 f"The answer is predicted to take {predicted_s * 1e3:.0f} ms, because others wait, and the deadline is "
                 f"{left_s * 1e3:.0f} ms away; try again when there is less to do.",

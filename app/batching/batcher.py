@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from app.batching.admission import Admission
+from app.batching.admission import ANSWER_S, Admission
 from app.batching.batch import Batch, Limits
 from app.batching.carrier import Carrier, WorkerSilent
 from app.batching.choice import Choice
@@ -122,6 +122,16 @@ class Batcher(Generic[Q, R]):
         """Whether the last items all failed on the device, with no success between them."""
         return self._carrier.failing
 
+    @property
+    def short_batch_tokens(self) -> int:
+        """The token budget while interactive requests come: what their target time allows by the law of service."""
+        policy = self._policy
+        if policy.target_batch_s:
+            tokens = self.law.tokens_within(policy.target_batch_s)
+        else:
+            tokens = max(policy.least_short_tokens, self.law.tokens_reaching(policy.knee))
+        return min(tokens, self.max_batch_tokens)
+
     def waiting_items(self, lane: LaneName) -> int:
         """Items submitted and not dispatched; `max_queue_items` bounds those of both lanes."""
         return self._lanes[lane].items
@@ -202,7 +212,7 @@ class Batcher(Generic[Q, R]):
         self._admission.check(lane, len(items), sum(sizes), left_s, now, self._limits())
         if lane == "interactive":
             self._interactive_at = now
-        ticket: Ticket[R] = Ticket(len(items), lane, now + left_s, loop.create_future(), now)
+        ticket: Ticket[R] = Ticket(len(items), lane, now + left_s - ANSWER_S, loop.create_future(), now)
         self._open.add(ticket)
         for item, size in zip(items, sizes, strict=True):
             self._join(ticket, item, size)
@@ -275,14 +285,16 @@ class Batcher(Generic[Q, R]):
         while True:
             await self._work_and_a_free_worker()
             await self._growth()
-            batch = self._choice.next_batch(self._clock(), self._limits())
+            batch = self._choice.next_batch(self._clock(), self._limits(), fill_with_bulk=self._bulk_may_go)
             if batch is not None:
                 self._dispatch(batch)
 
     async def _work_and_a_free_worker(self) -> None:
         """Wait until something waits, and a worker may take it."""
         while True:
-            ready_in_s = self._pool.ready_in_s(self._clock()) if self._lanes else None
+            ready_in_s = None
+            if self._lanes.interactive.ready_items or (self._lanes and self._bulk_may_go):
+                ready_in_s = self._pool.ready_in_s(self._clock())
             if ready_in_s == 0:
                 return
             await self._woken(ready_in_s)
@@ -307,13 +319,19 @@ class Batcher(Generic[Q, R]):
 
     def _limits(self) -> Limits:
         """What a batch may hold now: while interactive requests come, none takes longer than they can bear."""
-        tokens, policy = self.max_batch_tokens, self._policy
-        if self._clock() - self._interactive_at < policy.presence_s:
-            if policy.short_batch_tokens:
-                tokens = min(tokens, policy.short_batch_tokens)
-            if policy.target_batch_s:
-                tokens = min(tokens, self.law.tokens_within(policy.target_batch_s))
-        return Limits(policy.max_batch_items, tokens)
+        tokens = self.short_batch_tokens if self._people_are_here else self.max_batch_tokens
+        return Limits(self._policy.max_batch_items, tokens)
+
+    @property
+    def _people_are_here(self) -> bool:
+        """Whether interactive requests have come lately, so that more are to be expected."""
+        return self._clock() - self._interactive_at < self._policy.presence_s
+
+    @property
+    def _bulk_may_go(self) -> bool:
+        """Where workers share what they run on, and interactive requests come, bulk runs beside nothing else: the other
+        workers are kept for who comes while it runs."""
+        return not (self._people_are_here and self._pool.shares_devices) or self._pool.has_idle_device
 
     def _dispatch(self, batch: Batch) -> None:
         now = self._clock()

@@ -29,10 +29,13 @@ class Choice:
         self._pool = pool
         self._drop = drop
 
-    def next_batch(self, now: float, limits: Limits) -> Batch | None:
-        """The batch to dispatch now, within both limits; None where nothing is left that waits."""
+    def next_batch(self, now: float, limits: Limits, *, fill_with_bulk: bool = True) -> Batch | None:
+        """The batch to dispatch now, within both limits; None where nothing is left that may go.
+
+        Without `fill_with_bulk`, bulk gets no more of it than it is owed.
+        """
         while True:
-            batch = self._lanes.fill(limits)
+            batch = self._lanes.fill(limits, fill_with_bulk=fill_with_bulk)
             if not batch.works:
                 return None
             late = self._late(batch, now, limits.tokens)

@@ -59,7 +59,7 @@ class Lanes:
         and at least what it is guaranteed."""
         return max(self._had[name], self._bulk_share if name == "bulk" else 1 - self._bulk_share, LEAST_SHARE)
 
-    def fill(self, limits: Limits) -> Batch:
+    def fill(self, limits: Limits, *, fill_with_bulk: bool = True) -> Batch:
         """The next batch, not dispatched yet: `taken` must follow, where `keep` has not put all of it back."""
         batch = Batch()
         if self.interactive.ready_items and self._bulk_credit > 0:
@@ -67,7 +67,8 @@ class Lanes:
             if coming is not None and coming[1].tokens <= self._bulk_credit:
                 self.bulk.draw(batch, Limits(limits.items, min(int(self._bulk_credit), limits.tokens)))
         self.interactive.draw(batch, limits)
-        self.bulk.draw(batch, limits)
+        if fill_with_bulk:
+            self.bulk.draw(batch, limits)
         return batch
 
     def keep(self, batch: Batch, works: Sequence[Work]) -> None:

@@ -62,6 +62,10 @@ class ServiceLaw:
             return 2**62
         return max(1, int(self.base_s / self.slope_s), int((seconds - self.base_s) / self.slope_s))
 
+    def tokens_reaching(self, share: float) -> int:
+        """The smallest batch that reaches this share of the best throughput: what is fixed of its time is the rest."""
+        return int(share / (1 - share) * self._base_s / self._slope_s) if self._slope_s > 0 else 2**62
+
     def learn(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took so long."""
         if seconds <= 0 or (self._slope_s and self._is_disturbed(seconds / self.seconds(tokens))):

@@ -10,8 +10,8 @@ class Policy:
 
     `max_wait_s`: an incomplete batch waits until its oldest item has waited that long. `min_batch_tokens`: running out
     of memory lowers the token budget no further. While interactive requests come, which they do for `presence_s` after
-    each, no batch is to hold more than `short_batch_tokens` or to take longer than `target_batch_s`; 0 for no such
-    limit. `bulk_share`: the part of the tokens
+    each, no batch is to take longer than `target_batch_s`; where that is 0, none is to be larger than what reaches
+    `knee` of the best throughput, by the law of service, or `least_short_tokens`. `bulk_share`: the part of the tokens
     that bulk gets however much is interactive. `watchdog_s`: a worker that is silent for longer counts as dead; None
     for never.
     """
@@ -22,8 +22,9 @@ class Policy:
     max_queue_tokens: int
     min_batch_tokens: int = 1
     max_wait_s: float = 0.0
-    short_batch_tokens: int = 0
     target_batch_s: float = 0.0
+    knee: float = 0.85
+    least_short_tokens: int = 1
     presence_s: float = 10.0
     bulk_share: float = 0.1
     watchdog_s: float | None = None

@@ -78,6 +78,16 @@ class Pool(Generic[R]):
         waits = [self._wait_s(device, now) for device in self._devices if device.free]
         return min(waits) if waits else None
 
+    @property
+    def has_idle_device(self) -> bool:
+        """Whether a device has nothing to do."""
+        return any(device.free and not device.running for device in self._devices)
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether batches that run side by side slow each other down, because workers share what they run on."""
+        return self.workers > len(self._devices) and not self._host_s()
+
     def free_in_s(self, now: float) -> float:
         """In how many seconds a batch that goes next should begin to run."""
         host_s = self._host_s()

@@ -77,7 +77,7 @@ class Ticket(Generic[R]):
     def __init__(
         self, n_items: int, lane: LaneName, deadline: float, future: "asyncio.Future[Answer[R]]", now: float
     ) -> None:
-        """`deadline` is a time of the same clock as `now`, infinity for none."""
+        """`deadline` is when the last row must be there, on the same clock as `now`; infinity for none."""
         self.lane: LaneName = lane
         self.deadline = deadline
         self.future = future
