@@ -174,6 +174,51 @@ def test_a_target_time_is_kept_by_the_law_that_was_learnt() -> None:
     run_virtually(main())
 
 
+def test_where_workers_share_a_device_a_query_starts_beside_bulk_and_no_second_bulk_batch_does() -> None:
+    async def main() -> None:
+        first, second = Device(base_s=1.0), Device(base_s=1.0)
+        async with batcher_over(first, second, devices=["cpu", "cpu"], max_batch_items=4) as batcher:
+            await submit(batcher, "a query came lately")
+            began = now()
+            bulk = await start(batcher, *range(12), lane="bulk")
+            await asyncio.sleep(0.5)
+            assert await submit(batcher, "a query") == ["a query"]
+            assert now() == pytest.approx(began + 1.5), "it did not wait for the batch that was running"
+            await bulk
+            batches = [*first.batches, *second.batches]
+            assert ["a query"] in batches, "nor did bulk go with it"
+            assert now() == pytest.approx(began + 3.5), "bulk ran alone, beginning anew when the device was idle"
+
+    run_virtually(main())
+
+
+def test_where_workers_share_a_device_bulk_uses_all_of_them_when_nobody_else_is_there() -> None:
+    async def main() -> None:
+        first, second = Device(base_s=1.0), Device(base_s=1.0)
+        async with batcher_over(first, second, devices=["cpu", "cpu"], max_batch_items=4) as batcher:
+            await submit(batcher, *range(16), lane="bulk")
+            assert now() == pytest.approx(2)
+
+    run_virtually(main())
+
+
+def test_bulk_keeps_its_share_where_interactive_requests_never_leave_a_shared_device_idle() -> None:
+    async def main() -> None:
+        devices = [Device(base_s=0.010), Device(base_s=0.013)]
+        async with batcher_over(
+            *devices, devices=["cpu", "cpu"], max_batch_items=10, max_queue_items=20_000, bulk_share=0.2
+        ) as batcher:
+            people = [asyncio.create_task(submit(batcher, *["i"] * 2000)) for _ in range(4)]
+            bulk = asyncio.create_task(submit(batcher, *["b"] * 2000, lane="bulk"))
+            await asyncio.sleep(2)
+            went = [item for device in devices for batch in device.batches for item in batch]
+            assert went.count("b") == pytest.approx(0.2 * len(went), rel=0.05)
+            for task in (*people, bulk):
+                task.cancel()
+
+    run_virtually(main())
+
+
 def test_a_request_of_many_items_keeps_their_order() -> None:
     async def main() -> None:
         device = Device(base_s=0.01)

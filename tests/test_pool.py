@@ -39,7 +39,7 @@ def test_among_equals_the_worker_that_was_freed_last_comes_first() -> None:
     async def other(payloads: list[Any]) -> list[Any]:
         return payloads
 
-    pool: Pool[Any] = Pool([worker, other], None, ServiceLaw(), lambda: 0.0)
+    pool: Pool[Any] = Pool([worker, other], ["a", "a"], ServiceLaw(), lambda: 0.0)
     trips = [pool.take(1, 0) for _ in range(2)]
     for trip in trips:
         pool.give_back(trip, 1)
@@ -55,20 +55,40 @@ def test_a_lost_worker_is_not_counted_and_frees_its_device() -> None:
 
 
 def test_a_batch_took_the_time_since_it_left() -> None:
-    pool = pool_of("a", "a")
+    pool = pool_of("a", "b")
     first, second = pool.take(1, 0), pool.take(1, 3)
     assert pool.give_back(first, 4) == 4
     assert pool.give_back(second, 5) == 2
     assert pool.parallel == 2
+    assert not pool.shares_devices
+
+
+def test_batches_that_share_a_device_took_their_part_of_the_time() -> None:
+    pool = pool_of("a", "a")
+    first = pool.take(1, 0)
+    assert pool.slowdown == 2
+    second = pool.take(1, 2)
+    assert pool.give_back(first, 6) == pytest.approx(2 + 4 / 2)
+    assert pool.give_back(second, 7) == pytest.approx(4 / 2 + 1)
+    assert pool.parallel == 1
+    assert pool.shares_devices
 
 
 def test_it_is_known_when_the_first_worker_will_be_free() -> None:
-    pool = pool_of("a", "a")
+    pool = pool_of("a", "b")
     pool.take(100, 0)  # two seconds
     assert pool.free_in_s(0.5) == 0
     pool.take(300, 0)
     assert pool.free_in_s(0.5) == pytest.approx(1.5)
     assert pool.free_in_s(9) == 0, "it should have been back long ago"
+
+
+def test_where_a_device_is_shared_it_takes_as_much_longer() -> None:
+    pool = pool_of("a", "a")
+    pool.take(100, 0)  # two seconds alone
+    pool.take(300, 1)  # from here on each has half
+    assert pool.free_in_s(1) == pytest.approx(2)
+    assert pool.free_in_s(2) == pytest.approx(1)
 
 
 def test_a_device_that_works_by_itself_gets_its_next_batch_just_before_it_is_free() -> None:

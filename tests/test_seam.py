@@ -47,6 +47,7 @@ class AsynchronousDevice:
 def over(device: AsynchronousDevice, workers: int, *, seals_late: bool, facts: Tally | None = None) -> Any:
     return batcher_over(
         *[device.worker] * workers,
+        devices=["the one"] * workers,
         facts=facts,
         host_s=(lambda: device.host_s) if seals_late else (lambda: 0.0),
         law=ServiceLaw(SERVICE.base_s, SERVICE.item_s),
@@ -108,7 +109,12 @@ def test_the_law_learns_the_devices_own_time_without_the_hosts() -> None:
     async def main() -> None:
         device, law = AsynchronousDevice(HOST_S), ServiceLaw(0.001, 0.0001)
         async with batcher_over(
-            *[device.worker] * 2, host_s=lambda: HOST_S, law=law, max_batch_items=64, max_queue_items=10_000
+            *[device.worker] * 2,
+            devices=["the one"] * 2,
+            host_s=lambda: HOST_S,
+            law=law,
+            max_batch_items=64,
+            max_queue_items=10_000,
         ) as batcher:
             await drive(batcher, [Phase(2, 2500)], seed=1)
         assert law.base_s == pytest.approx(SERVICE.base_s, rel=0.05)

@@ -83,5 +83,6 @@ class Admission:
             return self._pool.free_in_s(now)
         full = math.ceil(batches) - 1
         each = all_tokens / max(1.0, batches)
-        run_s = full * self._law.seconds(each) / self._pool.parallel + self._law.most_seconds(all_tokens - full * each)
-        return self._pool.free_in_s(now) + run_s
+        last_s = self._law.most_seconds(all_tokens - full * each)
+        last_s *= self._pool.crowd if full else self._pool.slowdown
+        return self._pool.free_in_s(now) + full * self._law.seconds(each) / self._pool.parallel + last_s

@@ -127,7 +127,7 @@ class Batcher(Generic[Q, R]):
         """The token budget while interactive requests come: what their target time allows by the law of service."""
         policy = self._policy
         if policy.target_batch_s:
-            tokens = self.law.tokens_within(policy.target_batch_s)
+            tokens = self.law.tokens_within(policy.target_batch_s / self._pool.slowdown)
         else:
             tokens = max(policy.least_short_tokens, self.law.tokens_reaching(policy.knee))
         return min(tokens, self.max_batch_tokens)

@@ -45,7 +45,7 @@ class Choice:
 
     def _settled(self, batch: Batch, late: list[Ticket[Any]], now: float, max_tokens: int) -> bool:
         """Make the batch one that can go; where that is not possible, drop who is in the way and put it back."""
-        hopeless = [one for one in late if one.deadline < now + self.time_for(one.tokens, max_tokens)]
+        hopeless = [one for one in late if one.deadline < now + self._time_for(one.tokens, max_tokens)]
         if not hopeless:
             if self._sent_ahead(batch, late, now):
                 return True
@@ -64,12 +64,12 @@ class Choice:
 
     def _late(self, batch: Batch, now: float, max_tokens: int) -> list[Ticket[Any]]:
         """The requests that this batch would answer too late, the most urgent first."""
-        batch_s = self._law.most_seconds(batch.tokens)
+        batch_s = self._most_seconds(batch.tokens)
         late = [
             ticket
             for ticket in self._tickets(batch)
             if ticket.deadline < now + batch_s
-            or (ticket.tokens > batch.tokens and ticket.deadline < now + self.time_for(ticket.tokens, max_tokens))
+            or (ticket.tokens > batch.tokens and ticket.deadline < now + self._time_for(ticket.tokens, max_tokens))
         ]
         return sorted(late, key=lambda ticket: ticket.deadline)
 
@@ -84,23 +84,27 @@ class Choice:
         going: list[Work] = []
         tokens = 0
         for work in sorted(batch.works, key=urgency):
-            if going and now + self._law.most_seconds(tokens + work.tokens) > late[0].deadline:
+            if going and now + self._most_seconds(tokens + work.tokens) > late[0].deadline:
                 break
             going.append(work)
             tokens += work.tokens
-        then = now + self._law.most_seconds(tokens) + self._law.most_seconds(batch.tokens)
+        then = now + self._most_seconds(tokens) + self._most_seconds(batch.tokens)
         aboard = {ticket for work in going for ticket, _ in work.items}
         if any(ticket.deadline < then for ticket in self._tickets(batch) if ticket not in aboard):
             return False
         self._lanes.keep(batch, going)
         return True
 
-    def time_for(self, tokens: int, max_tokens: int) -> float:
+    def _time_for(self, tokens: int, max_tokens: int) -> float:
         """How long so many tokens take if they go now and alone, in seconds."""
         if tokens <= max_tokens:
-            return self._law.most_seconds(tokens)
-        batches = tokens / max_tokens
-        return self._law.most_seconds(max_tokens) * max(1.0, batches / self._pool.parallel)
+            return self._most_seconds(tokens)
+        batches = tokens / max_tokens / self._pool.parallel
+        return max(self._most_seconds(max_tokens), self._law.most_seconds(max_tokens) * batches)
+
+    def _most_seconds(self, tokens: int) -> float:
+        """How long a batch takes that goes now, with an allowance for the usual error, in seconds."""
+        return self._law.most_seconds(tokens) * self._pool.slowdown
 
     def _holds_all(self, batch: Batch) -> bool:
         """Whether nothing waits that is not in this batch."""

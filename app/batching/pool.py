@@ -13,31 +13,58 @@ Raises WorkerDied when it can take no further batch; any other exception concern
 """
 
 
-class Device:
-    """What several workers may share: how much is on its way to it, and when it should be through."""
-
-    __slots__ = ("ends_at", "free", "last_end", "running", "tokens")
-
-    def __init__(self) -> None:
-        self.free: list[Run[Any]] = []
-        self.running: list[Trip] = []
-        self.tokens = 0
-        self.ends_at = 0.0
-        """When the batches on their way should have run, on the batcher's clock, where they run one after another."""
-        self.last_end = 0.0
-
-
 class Trip:
-    """A batch on its way: the worker that carries it, to which device, since when, and when it should be back."""
+    """A batch on its way: the worker that carries it, to which device, and how much of it is predicted to be left."""
 
-    __slots__ = ("began", "device", "ends_at", "run", "tokens")
+    __slots__ = ("began", "device", "done_before", "run", "seconds", "tokens")
 
-    def __init__(self, run: Run[Any], device: Device, tokens: int, began: float) -> None:
+    def __init__(self, run: Run[Any], device: "Device", tokens: int, seconds: float, now: float) -> None:
         self.run = run
         self.device = device
         self.tokens = tokens
-        self.began = began
-        self.ends_at = began
+        self.seconds = seconds
+        """For so long it should keep the device busy."""
+        self.began = now
+        self.done_before = device.done_s
+        """What the device had done for each batch when this one came."""
+
+
+class Device:
+    """What several workers may share, and the batches on their way to it.
+
+    Batches that run side by side share it evenly (processor sharing): beside one other, each takes twice as long. On a
+    device that works by itself they run one after another instead, and the host prepares each for `host_s` seconds.
+    """
+
+    __slots__ = ("done_s", "free", "last_end", "running", "seen_at", "workers")
+
+    def __init__(self) -> None:
+        self.free: list[Run[Any]] = []
+        self.workers = 0
+        self.running: list[Trip] = []
+        self.done_s = 0.0
+        """Seconds it has worked for each of its batches since the beginning."""
+        self.seen_at = 0.0
+        self.last_end = 0.0
+
+    def see(self, now: float) -> None:
+        """Work goes on until now."""
+        if self.running:
+            self.done_s += (now - self.seen_at) / len(self.running)
+        self.seen_at = now
+
+    def queued_ends(self, host_s: float) -> float:
+        """When it should be through with all, where it works by itself."""
+        ends = self.last_end
+        for trip in self.running:
+            ends = max(ends, trip.began + host_s) + trip.seconds
+        return ends
+
+    def shared_end(self, now: float) -> float:
+        """When it should be through with the first, where it is shared."""
+        self.see(now)
+        left = min(trip.seconds - (self.done_s - trip.done_before) for trip in self.running)
+        return now + max(0.0, left) * len(self.running)
 
 
 class Pool(Generic[R]):
@@ -46,9 +73,9 @@ class Pool(Generic[R]):
     The next batch goes to the device with the fewest tokens on their way, which, devices being alike, is the one that
     finishes first; among a device's workers, to the one that was freed last, whose caches are warm.
 
-    Where `host_s` says that a device works by itself, its workers' batches run one after another, and the host needs so
-    many seconds to prepare one. Its next batch may go when it is predicted to be free in just that time: preparation is
-    hidden behind the batch before, and whatever arrives until then still gets in.
+    Where `host_s` says that a device works by itself, its next batch may go when it is predicted to be free in just the
+    time that the host needs to prepare it: preparation is hidden behind the batch before, and whatever arrives until
+    then still gets in.
     """
 
     def __init__(
@@ -58,25 +85,32 @@ class Pool(Generic[R]):
         law: ServiceLaw,
         host_s: Callable[[], float],
     ) -> None:
-        """`devices` names each worker's device; by default all share one."""
+        """`devices` names each worker's device; by default each has one of its own."""
         self._law = law
         self._host_s = host_s
         by_name: dict[Hashable, Device] = {}
-        for run, name in zip(workers, devices or [0] * len(workers), strict=True):
-            by_name.setdefault(name, Device()).free.append(run)
+        for run, name in zip(workers, devices or range(len(workers)), strict=True):
+            device = by_name.setdefault(name, Device())
+            device.free.append(run)
+            device.workers += 1
         self._devices = list(by_name.values())
         self.workers = len(workers)
         """Those that live, free or not."""
 
     @property
     def parallel(self) -> int:
-        """How many batches run side by side."""
-        return len(self._devices) if self._host_s() else max(1, self.workers)
+        """How many batches run side by side without slowing each other down."""
+        return max(1, sum(device.workers > 0 for device in self._devices))
 
-    def ready_in_s(self, now: float) -> float | None:
-        """In how many seconds the next batch may go: 0 for at once, None for not before a worker returns."""
-        waits = [self._wait_s(device, now) for device in self._devices if device.free]
-        return min(waits) if waits else None
+    @property
+    def crowd(self) -> int:
+        """How many batches run side by side on one device when there is much to do."""
+        return 1 if self._host_s() else max([device.workers for device in self._devices])
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether batches that run side by side slow each other down, because workers share what they run on."""
+        return self.crowd > 1
 
     @property
     def has_idle_device(self) -> bool:
@@ -84,60 +118,60 @@ class Pool(Generic[R]):
         return any(device.free and not device.running for device in self._devices)
 
     @property
-    def shares_devices(self) -> bool:
-        """Whether batches that run side by side slow each other down, because workers share what they run on."""
-        return self.workers > len(self._devices) and not self._host_s()
+    def slowdown(self) -> int:
+        """How many times as long as alone the next batch should take, beside those that run already."""
+        if self._host_s():
+            return 1
+        return 1 + min([len(device.running) for device in self._devices if device.free], default=self.crowd - 1)
+
+    def ready_in_s(self, now: float) -> float | None:
+        """In how many seconds the next batch may go: 0 for at once, None for not before a worker returns."""
+        waits = [self._wait_s(device, now) for device in self._devices if device.free]
+        return min(waits) if waits else None
 
     def free_in_s(self, now: float) -> float:
         """In how many seconds a batch that goes next should begin to run."""
         host_s = self._host_s()
         if host_s:
-            ends = [device.ends_at for device in self._devices if device.free or device.running]
+            ends = [device.queued_ends(host_s) for device in self._devices if device.workers]
+        elif any(device.free for device in self._devices):
+            return 0.0
         else:
-            if any(device.free for device in self._devices):
-                return 0.0
-            ends = [trip.ends_at for device in self._devices for trip in device.running]
+            ends = [device.shared_end(now) for device in self._devices if device.running]
         return max(0.0, min(ends, default=now) - now)
 
     def take(self, tokens: int, now: float) -> Trip:
         """Send a batch of so many tokens with the best free worker that may go."""
         device = min(
             [device for device in self._devices if device.free],
-            key=lambda one: (self._wait_s(one, now), one.tokens),
+            key=lambda one: (self._wait_s(one, now), sum([trip.tokens for trip in one.running])),
         )
-        trip = Trip(device.free.pop(), device, tokens, now)
+        device.see(now)
+        trip = Trip(device.free.pop(), device, tokens, self._law.seconds(tokens), now)
         device.running.append(trip)
-        device.tokens += tokens
-        host_s = self._host_s()
-        begins = max(now + host_s, device.ends_at) if host_s else now
-        trip.ends_at = begins + self._law.seconds(tokens)
-        device.ends_at = max(device.ends_at, trip.ends_at)
         return trip
 
     def give_back(self, trip: Trip, now: float) -> float:
-        """The worker is free again; returns for how many seconds the device worked on its batch alone."""
-        began = self._end(trip, now)
+        """The worker is free again; returns for how many seconds its batch would have kept the device busy alone."""
+        seconds = self._end(trip, now)
         trip.device.free.append(trip.run)
-        return now - began
+        return seconds
 
     def lose(self, trip: Trip, now: float) -> None:
         """The worker has died."""
         self._end(trip, now)
         self.workers -= 1
+        trip.device.workers -= 1
 
     def _wait_s(self, device: Device, now: float) -> float:
         host_s = self._host_s()
-        return max(0.0, device.ends_at - host_s - now) if host_s and device.running else 0.0
+        return max(0.0, device.queued_ends(host_s) - host_s - now) if host_s and device.running else 0.0
 
     def _end(self, trip: Trip, now: float) -> float:
-        """Forget a batch; returns when the device began with it, as far as can be told from here."""
+        """Forget a batch; returns how long it kept the device busy, as far as can be told from here."""
         device, host_s = trip.device, self._host_s()
+        device.see(now)
         device.running.remove(trip)
-        device.tokens -= trip.tokens
-        began = max(trip.began + host_s, device.last_end) if host_s else trip.began
-        device.last_end = device.ends_at = now
-        for other in device.running:
-            if host_s:  # it comes next, and the device has just been freed for it
-                other.ends_at = max(now, other.began + host_s) + self._law.seconds(other.tokens)
-            device.ends_at = max(device.ends_at, other.ends_at)
-        return min(began, now)
+        seconds = now - max(trip.began + host_s, device.last_end) if host_s else device.done_s - trip.done_before
+        device.last_end = now
+        return max(0.0, seconds)

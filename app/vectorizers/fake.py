@@ -161,9 +161,9 @@ class FakeVectorizer:
         return rows
 
     def for_worker(self, index: int) -> "FakeVectorizer":
-        """One device takes as many calls at a time as there are workers; with `host_ms`, every two have one."""
-        number = index // 2
-        if not self._law.host_ms or number == 0:
+        """Each worker has a device of its own; with `host_ms`, every two have one."""
+        number = index // 2 if self._law.host_ms else index
+        if number == 0:
             return self
         if number not in self._others:
             self._others[number] = FakeVectorizer(
