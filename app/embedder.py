@@ -230,7 +230,7 @@ def finish(rows: Sequence[Any], options: EmbedOptions) -> Matrix:
     matrix: Matrix = rows[0].reshape(1, -1) if len(rows) == 1 else np.stack(rows)
     if options.dimensions is None:
         return matrix
-    matrix = np.ascontiguousarray(matrix[:, : options.dimensions])
+    matrix = matrix[:, : options.dimensions].copy()  # others may share these rows
     if options.normalize:
         matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), TINY)
     return matrix

@@ -128,6 +128,7 @@ class Service:
             devices=[id(vectorizer) for vectorizer in vectorizers],  # those that share one share its device
             law=ServiceLaw(model.batch_base_s, model.batch_token_s),
             host_s=lambda: vectorizers[0].host_s,
+            side_by_side=model.side_by_side or None,
             prepare=partial(self._tokenizer_thread.call, prepare, vectorizers[0]),
             prepare_here=partial(prepare, vectorizers[0]),
             alike=alike,

@@ -137,3 +137,16 @@ def test_requests_that_are_dropped_make_room_in_the_same_batch() -> None:
             assert device.batches == [["first"], [f"good {i}" for i in range(4)]]
 
     run_virtually(main())
+
+
+def test_a_wrong_law_is_mended_by_lists_and_by_texts_that_share_a_row_too() -> None:
+    async def main() -> None:
+        for items in (["x", "x"], list(range(20))):
+            wrong = ServiceLaw(100.0, 1.0)
+            async with batcher_over(Device(base_s=0.001), law=wrong, alike=lambda item: item) as batcher:
+                for _ in range(4):
+                    call = submit(batcher, *items, lane="bulk", deadline=now() + 1)
+                    await asyncio.gather(call, return_exceptions=True)
+                assert await submit(batcher, *items, lane="bulk", deadline=now() + 1) == items
+
+    run_virtually(main())

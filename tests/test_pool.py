@@ -60,7 +60,7 @@ def test_a_batch_took_the_time_since_it_left() -> None:
     assert pool.give_back(first, 4) == 4
     assert pool.give_back(second, 5) == 2
     assert pool.parallel == 2
-    assert not pool.shares_devices
+    assert pool.crowd == 1
 
 
 def test_batches_that_share_a_device_took_their_part_of_the_time() -> None:
@@ -71,7 +71,7 @@ def test_batches_that_share_a_device_took_their_part_of_the_time() -> None:
     assert pool.give_back(first, 6) == pytest.approx(2 + 4 / 2)
     assert pool.give_back(second, 7) == pytest.approx(4 / 2 + 1)
     assert pool.parallel == 1
-    assert pool.shares_devices
+    assert pool.crowd == 2
 
 
 def test_it_is_known_when_the_first_worker_will_be_free() -> None:

@@ -41,7 +41,8 @@ class Batcher(Generic[Q, R]):
     `prepare_here`, on the event loop); then they wait in their lane. A batch is chosen at the moment a worker can take
     it, never earlier: an idle worker takes whatever waits, at once; batches form by themselves while all workers are
     busy. `Policy` says what a batch may hold and who may wait; `devices` names the device of each worker, where not all
-    share one; `law` predicts how long a batch takes, and learns from each.
+    share one, and no more than `side_by_side` batches run at a time on one that is shared (and one of interactive items
+    beside bulk); `law` predicts how long a batch takes, and learns from each.
 
     Where `host_s` returns more than 0, a device works by itself while the next batch is prepared by another worker of
     its own, which takes the host so many seconds. Items for which `alike` returns equal keys share one row while they
@@ -60,6 +61,7 @@ class Batcher(Generic[Q, R]):
         devices: Sequence[Hashable] | None = None,
         law: ServiceLaw | None = None,
         host_s: Callable[[], float] = lambda: 0.0,
+        side_by_side: int | None = None,
         prepare: Prepare | None = None,
         prepare_here: PrepareHere | None = None,
         alike: Callable[[Q], Hashable] = lambda item: None,
@@ -72,7 +74,7 @@ class Batcher(Generic[Q, R]):
         self._facts = facts
         self._alike = alike
         self._clock = clock
-        self._pool: Pool[R] = Pool(workers, devices, self.law, host_s)
+        self._pool: Pool[R] = Pool(workers, devices, self.law, host_s, side_by_side)
         self._lanes = Lanes(policy.bulk_share)
         self._admission = Admission(
             self._lanes, self.law, self._pool, max_items=policy.max_queue_items, max_tokens=policy.max_queue_tokens
@@ -293,7 +295,7 @@ class Batcher(Generic[Q, R]):
         """Wait until something waits, and a worker may take it."""
         while True:
             ready_in_s = None
-            if self._lanes.interactive.ready_items or (self._lanes and self._bulk_may_go):
+            if self._something_may_go:
                 ready_in_s = self._pool.ready_in_s(self._clock())
             if ready_in_s == 0:
                 return
@@ -329,9 +331,14 @@ class Batcher(Generic[Q, R]):
 
     @property
     def _bulk_may_go(self) -> bool:
-        """Where workers share what they run on, and interactive requests come, bulk runs beside nothing else: the other
-        workers are kept for who comes while it runs."""
-        return not (self._people_are_here and self._pool.shares_devices) or self._pool.has_idle_device
+        return self._pool.takes_bulk(people_are_here=self._people_are_here)
+
+    @property
+    def _something_may_go(self) -> bool:
+        """Whether something waits that the batches on their way leave room for."""
+        if self._lanes.interactive.ready_items and self._pool.takes_interactive():
+            return True
+        return self._lanes.bulk.ready_items > 0 and self._bulk_may_go
 
     def _dispatch(self, batch: Batch) -> None:
         now = self._clock()
@@ -343,7 +350,7 @@ class Batcher(Generic[Q, R]):
                 [ticket.prepared_at - ticket.arrived for ticket in tickets],
                 [now - ticket.prepared_at for ticket in tickets],
             )
-        trip = self._pool.take(batch.tokens, now)
+        trip = self._pool.take(batch.tokens, now, bulk=any(ticket.lane == "bulk" for ticket in batch.tickets))
         begun = asyncio.ensure_future(trip.run([work.payload for work in batch.works]))
         self._own(self._carry(batch, trip, begun))
 

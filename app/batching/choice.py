@@ -107,8 +107,9 @@ class Choice:
         return self._law.most_seconds(tokens) * self._pool.slowdown
 
     def _holds_all(self, batch: Batch) -> bool:
-        """Whether nothing waits that is not in this batch."""
-        return len(batch.works) >= self._lanes.interactive.ready_items + self._lanes.bulk.ready_items
+        """Whether nobody waits who is not in this batch, with some of their items at least."""
+        waiting = self._lanes.interactive.ready_requests + self._lanes.bulk.ready_requests
+        return len(self._tickets(batch)) >= waiting
 
     @staticmethod
     def _tickets(batch: Batch) -> dict[Ticket[Any], None]:

@@ -27,6 +27,7 @@ class Lane:
         self.ready_items = 0
         """Of these, the items of requests that are prepared and wait here; so with `ready_tokens`."""
         self.ready_tokens = 0
+        self.ready_requests = 0
 
     @property
     def oldest_arrival(self) -> float:
@@ -51,6 +52,7 @@ class Lane:
         self._turns[ticket] = None
         self.ready_items += ticket.undispatched
         self.ready_tokens += ticket.tokens
+        self.ready_requests += 1
 
     def remove(self, ticket: Ticket[Any]) -> None:
         """Nothing of this request is to be dispatched any more."""
@@ -70,6 +72,7 @@ class Lane:
         ticket.undispatched -= items
         ticket.tokens -= tokens
         if ticket.undispatched == 0:
+            self.ready_requests -= ticket.waiting
             ticket.waiting = False
             self.requests -= 1
             self._turns.pop(ticket, None)

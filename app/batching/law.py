@@ -101,7 +101,7 @@ class ServiceLaw:
         if variance > (LEAST_SPREAD * mean_tokens) ** 2:
             slope = (xy / total - mean_tokens * mean_s) / variance
             self._slope_s = min(max(0.0, slope), mean_s / mean_tokens)  # neither slope nor base is negative
-            self._base_s = mean_s - self._slope_s * mean_tokens
+            self._base_s = max(0.0, mean_s - self._slope_s * mean_tokens)
         elif self.known:
             scale = mean_s / (self._base_s + self._slope_s * mean_tokens)
             self._base_s *= scale

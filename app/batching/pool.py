@@ -16,12 +16,14 @@ Raises WorkerDied when it can take no further batch; any other exception concern
 class Trip:
     """A batch on its way: the worker that carries it, to which device, and how much of it is predicted to be left."""
 
-    __slots__ = ("began", "device", "done_before", "run", "seconds", "tokens")
+    __slots__ = ("began", "bulk", "device", "done_before", "run", "seconds", "tokens")
 
-    def __init__(self, run: Run[Any], device: "Device", tokens: int, seconds: float, now: float) -> None:
+    def __init__(self, run: Run[Any], device: "Device", tokens: int, bulk: bool, seconds: float, now: float) -> None:
         self.run = run
         self.device = device
         self.tokens = tokens
+        self.bulk = bulk
+        """Whether any of it is bulk."""
         self.seconds = seconds
         """For so long it should keep the device busy."""
         self.began = now
@@ -76,6 +78,10 @@ class Pool(Generic[R]):
     Where `host_s` says that a device works by itself, its next batch may go when it is predicted to be free in just the
     time that the host needs to prepare it: preparation is hidden behind the batch before, and whatever arrives until
     then still gets in.
+
+    Where workers share a device otherwise, the cores of a CPU, no more than `side_by_side` batches run at a time, and
+    bulk runs beside nothing while people are here. An interactive batch may begin beside bulk all the same: it takes
+    half of the device at once instead of waiting for all of it.
     """
 
     def __init__(
@@ -84,10 +90,13 @@ class Pool(Generic[R]):
         devices: Sequence[Hashable] | None,
         law: ServiceLaw,
         host_s: Callable[[], float],
+        side_by_side: int | None = None,
     ) -> None:
-        """`devices` names each worker's device; by default each has one of its own."""
+        """`devices` names each worker's device; by default each has one of its own. `side_by_side` is by default all
+        workers of a device."""
         self._law = law
         self._host_s = host_s
+        self._side_by_side = side_by_side or len(workers)
         by_name: dict[Hashable, Device] = {}
         for run, name in zip(workers, devices or range(len(workers)), strict=True):
             device = by_name.setdefault(name, Device())
@@ -105,17 +114,20 @@ class Pool(Generic[R]):
     @property
     def crowd(self) -> int:
         """How many batches run side by side on one device when there is much to do."""
-        return 1 if self._host_s() else max([device.workers for device in self._devices])
+        return 1 if self._host_s() else min(self._side_by_side, max([device.workers for device in self._devices]))
 
-    @property
-    def shares_devices(self) -> bool:
-        """Whether batches that run side by side slow each other down, because workers share what they run on."""
-        return self.crowd > 1
+    def takes_interactive(self) -> bool:
+        """Whether an interactive batch may go, as far as the others on a shared device are concerned."""
+        return bool(self._host_s()) or any(
+            len(device.running) < self._side_by_side or any(trip.bulk for trip in device.running)
+            for device in self._devices
+            if device.free
+        )
 
-    @property
-    def has_idle_device(self) -> bool:
-        """Whether a device has nothing to do."""
-        return any(device.free and not device.running for device in self._devices)
+    def takes_bulk(self, *, people_are_here: bool) -> bool:
+        """Whether a batch with bulk may go, as far as the others on a shared device are concerned."""
+        most = 1 if people_are_here else self._side_by_side
+        return bool(self._host_s()) or any(len(device.running) < most for device in self._devices if device.free)
 
     @property
     def slowdown(self) -> int:
@@ -140,14 +152,14 @@ class Pool(Generic[R]):
             ends = [device.shared_end(now) for device in self._devices if device.running]
         return max(0.0, min(ends, default=now) - now)
 
-    def take(self, tokens: int, now: float) -> Trip:
-        """Send a batch of so many tokens with the best free worker that may go."""
+    def take(self, tokens: int, now: float, *, bulk: bool = False) -> Trip:
+        """Send a batch of so many tokens, with or without bulk, with the best free worker that may go."""
         device = min(
             [device for device in self._devices if device.free],
             key=lambda one: (self._wait_s(one, now), sum([trip.tokens for trip in one.running])),
         )
         device.see(now)
-        trip = Trip(device.free.pop(), device, tokens, self._law.seconds(tokens), now)
+        trip = Trip(device.free.pop(), device, tokens, bulk, self._law.seconds(tokens), now)
         device.running.append(trip)
         return trip
 

@@ -128,12 +128,14 @@ class Ticket(Generic[R]):
 
     def _answer(self, now: float) -> Answer[R]:
         run_s = self.run_s + (now - self.running_since if self.running else 0.0)
+        # While one item is prepared, another may already be on its way in a row that it shares.
+        prepare_s = min(self.prepared_at - self.arrived, now - self.arrived - run_s)
         return Answer(
             self.rows,
             [work.payload for work in self.works],
             sum([work.tokens for work in self.works]),
-            self.prepared_at - self.arrived,
-            now - self.prepared_at - run_s,
+            prepare_s,
+            now - self.arrived - prepare_s - run_s,
             run_s,
             self.batches,
             self.batch_items,

@@ -65,7 +65,9 @@ class ModelInfo:
     dtype: str
     max_batch_tokens: int
     workers: int
-    """Threads that should call it side by side."""
+    """Threads that should call it; of those that share a device, `side_by_side` at a time with full batches, and one
+    more for who cannot wait. 0 for all."""
+    side_by_side: int = 0
     batch_base_s: float = 0.0
     batch_token_s: float = 0.0
     """A batch takes about `batch_base_s + batch_token_s · tokens` seconds; both 0 where that was not measured."""

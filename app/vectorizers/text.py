@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_BUDGET = {"cpu": 1024, "cuda": 16_384}
 """The token budget without a warm-up, by kind of device."""
+WITH_SPARE = 2
+"""On a CPU there are at least so many workers, even where only one pays: a query need not wait for a bulk batch."""
 MOST_RECORDED_TOKENS = 2048
 """Up to here a card's forward is taken to be bound by its launches; to be measured on one."""
 QUERY_TOKENS = 16
@@ -81,7 +83,7 @@ class TextVectorizer:
             self._forward.fit(self._max_batch_tokens, budget.base_s / budget.token_s)
         self._slots = SLOTS if isinstance(self._forward, CudaForward) else 1
         self._single_card = ":" in device
-        n_workers, details = self._count_workers(workers, budget, max_batch_items)
+        n_workers, side_by_side, details = self._count_workers(workers, budget, max_batch_items)
         self._info = ModelInfo(
             name=name,
             dimension=self._dimension,
@@ -91,6 +93,7 @@ class TextVectorizer:
             dtype=name_of(loaded.dtype),
             max_batch_tokens=self._max_batch_tokens,
             workers=n_workers,
+            side_by_side=side_by_side,
             batch_base_s=budget.base_s,
             batch_token_s=budget.token_s,
             prompts=loaded.prompts,
@@ -180,23 +183,24 @@ class TextVectorizer:
         log.info("measured how long forwards take", forward_ms=describe_steps(budget.steps))
         return budget
 
-    def _count_workers(self, asked: int, budget: Budget, max_batch_items: int) -> tuple[int, dict[str, Any]]:
-        """How many workers the service should run, and what was found on the way."""
+    def _count_workers(self, asked: int, budget: Budget, max_batch_items: int) -> tuple[int, int, dict[str, Any]]:
+        """How many workers the service should run, how many of them at a time, and what was found on the way."""
         if self._device.type == "cuda":
             cards = asked or (1 if self._single_card else len(card_names()))
-            return cards * self._slots, {"peak_memory_bytes": torch.cuda.max_memory_allocated(self._device)}
+            return cards * self._slots, 0, {"peak_memory_bytes": torch.cuda.max_memory_allocated(self._device)}
         if asked or self._device.type != "cpu" or not budget.steps:
-            return asked or 1, {}
+            return asked or 1, 0, {}
         each = min(QUERY_TOKENS, self._tokenizer.max_tokens)
         tokens = min(self._max_batch_tokens, int(MEASURE_S / budget.token_s))
         texts = [TokenIds([0] * each)] * min(max_batch_items, max(1, tokens // each))
         try:
             measured = compare_workers(lambda: self(texts), self._cores.count)
         except OutOfMemory:
-            return 1, {}
+            return 1, 0, {}
         found = {str(one.workers): round(one.batches_per_s * len(texts), 1) for one in measured}
         log.info("measured how many workers pay", texts_per_s_by_workers=found)
-        return workers_that_pay(measured), {"texts_per_s_by_workers": found}
+        pay = workers_that_pay(measured)
+        return max(pay, WITH_SPARE), pay, {"texts_per_s_by_workers": found}
 
 
 def parts(texts: Sequence[TokenIds], max_tokens: int) -> Iterator[Sequence[TokenIds]]:
