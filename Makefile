@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-gpu clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-gpu clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -39,6 +39,13 @@ bench-batching: $(VENV)/.dev ## batching against no batching (needs wrk)
 
 bench-vectorizer: $(VENV)/.dev ## packed against padded forwards and sentence-transformers
 	$(BIN)/python -m benchmarks.vectorizer $(ARGS)
+
+bench-lanes: $(VENV)/.dev ## queries beside bulk lists, on the bundled model
+	$(BIN)/python -m benchmarks.lanes $(ARGS)
+
+bench-scheduling: $(VENV)/.dev ## the plots of docs/batching.md
+	$(PIP) -e '.[plots]'
+	$(BIN)/python -m benchmarks.scheduling $(ARGS)
 
 bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through HTTP
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
