@@ -174,20 +174,25 @@ def test_a_target_time_is_kept_by_the_law_that_was_learnt() -> None:
     run_virtually(main())
 
 
-def test_where_workers_share_a_device_a_query_starts_beside_bulk_and_no_second_bulk_batch_does() -> None:
+def test_with_a_spare_worker_a_query_starts_beside_bulk_and_no_further_bulk_does() -> None:
     async def main() -> None:
-        first, second = Device(base_s=1.0), Device(base_s=1.0)
-        async with batcher_over(first, second, devices=["cpu", "cpu"], max_batch_items=4) as batcher:
-            await submit(batcher, "a query came lately")
-            began = now()
-            bulk = await start(batcher, *range(12), lane="bulk")
+        devices = [Device(base_s=1.0) for _ in range(3)]
+        async with batcher_over(*devices, devices=["cpu"] * 3, side_by_side=2, max_batch_items=4) as batcher:
+            bulk = await start(batcher, *range(16), lane="bulk")
+            assert sum(len(device.batches) for device in devices) == 2, "the third worker is not for bulk"
             await asyncio.sleep(0.5)
-            assert await submit(batcher, "a query") == ["a query"]
-            assert now() == pytest.approx(began + 1.5), "it did not wait for the batch that was running"
+            query = await start(batcher, "a query")
+            other = await start(batcher, "another query")
+            assert await query == ["a query"]
+            assert now() == pytest.approx(1.5), "it did not wait for the batches that were running"
+            assert await other == ["another query"]
+            assert now() == pytest.approx(2.0), (
+                "the spare worker was taken; this one went first when a bulk batch ended"
+            )
             await bulk
-            batches = [*first.batches, *second.batches]
-            assert ["a query"] in batches, "nor did bulk go with it"
-            assert now() == pytest.approx(began + 3.5), "bulk ran alone, beginning anew when the device was idle"
+            batches = [batch for device in devices for batch in device.batches]
+            assert ["a query"] in batches, "bulk went with neither"
+            assert ["another query"] in batches
 
     run_virtually(main())
 

@@ -68,7 +68,9 @@ def test_the_readme_has_examples_to_run() -> None:
     assert len(examples("sh")) == 1
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/batching.md", "docs/performance.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/batching.md", "docs/performance.md"]
+)
 def test_links_to_files_of_the_project_lead_somewhere(document: str) -> None:
     path = ROOT / document
     for target in re.findall(r"\]\(([^)#]+)", path.read_text()):

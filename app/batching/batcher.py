@@ -287,7 +287,7 @@ class Batcher(Generic[Q, R]):
         while True:
             await self._work_and_a_free_worker()
             await self._growth()
-            batch = self._choice.next_batch(self._clock(), self._limits(), fill_with_bulk=self._bulk_may_go)
+            batch = self._choice.next_batch(self._clock(), self._limits(), fill_with_bulk=self._bulk_may_fill)
             if batch is not None:
                 self._dispatch(batch)
 
@@ -330,15 +330,16 @@ class Batcher(Generic[Q, R]):
         return self._clock() - self._interactive_at < self._policy.presence_s
 
     @property
-    def _bulk_may_go(self) -> bool:
-        return self._pool.takes_bulk(people_are_here=self._people_are_here)
+    def _bulk_may_fill(self) -> bool:
+        """Whether bulk takes what interactive items leave of a batch: not where it can go with a worker of its own."""
+        return self._pool.takes_bulk() and not (self._pool.keeps_a_spare and self._lanes.interactive.ready_items)
 
     @property
     def _something_may_go(self) -> bool:
         """Whether something waits that the batches on their way leave room for."""
         if self._lanes.interactive.ready_items and self._pool.takes_interactive():
             return True
-        return self._lanes.bulk.ready_items > 0 and self._bulk_may_go
+        return self._lanes.bulk.ready_items > 0 and self._pool.takes_bulk()
 
     def _dispatch(self, batch: Batch) -> None:
         now = self._clock()

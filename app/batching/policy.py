@@ -23,7 +23,7 @@ class Policy:
     min_batch_tokens: int = 1
     max_wait_s: float = 0.0
     target_batch_s: float = 0.0
-    knee: float = 0.85
+    knee: float = 0.9
     least_short_tokens: int = 1
     presence_s: float = 10.0
     bulk_share: float = 0.1

@@ -79,9 +79,9 @@ class Pool(Generic[R]):
     time that the host needs to prepare it: preparation is hidden behind the batch before, and whatever arrives until
     then still gets in.
 
-    Where workers share a device otherwise, the cores of a CPU, no more than `side_by_side` batches run at a time, and
-    bulk runs beside nothing while people are here. An interactive batch may begin beside bulk all the same: it takes
-    half of the device at once instead of waiting for all of it.
+    Where workers share a device otherwise, the cores of a CPU, no more than `side_by_side` batches run at a time. An
+    interactive batch may begin beside bulk all the same, where a worker is left: it takes its part of the device at
+    once instead of waiting for a whole batch.
     """
 
     def __init__(
@@ -124,10 +124,17 @@ class Pool(Generic[R]):
             if device.free
         )
 
-    def takes_bulk(self, *, people_are_here: bool) -> bool:
+    def takes_bulk(self) -> bool:
         """Whether a batch with bulk may go, as far as the others on a shared device are concerned."""
-        most = 1 if people_are_here else self._side_by_side
-        return bool(self._host_s()) or any(len(device.running) < most for device in self._devices if device.free)
+        return bool(self._host_s()) or any(
+            len(device.running) < self._side_by_side for device in self._devices if device.free
+        )
+
+    @property
+    def keeps_a_spare(self) -> bool:
+        """Whether a device has a worker more than batches run at a time: interactive items then need not travel with
+        bulk."""
+        return not self._host_s() and any(device.workers > self._side_by_side for device in self._devices)
 
     @property
     def slowdown(self) -> int:

@@ -25,8 +25,8 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_BUDGET = {"cpu": 1024, "cuda": 16_384}
 """The token budget without a warm-up, by kind of device."""
-WITH_SPARE = 2
-"""On a CPU there are at least so many workers, even where only one pays: a query need not wait for a bulk batch."""
+SPARE = 1
+"""So many workers there are on a CPU besides those that pay: a query need not wait for a bulk batch."""
 MOST_RECORDED_TOKENS = 2048
 """Up to here a card's forward is taken to be bound by its launches; to be measured on one."""
 QUERY_TOKENS = 16
@@ -200,7 +200,7 @@ class TextVectorizer:
         found = {str(one.workers): round(one.batches_per_s * len(texts), 1) for one in measured}
         log.info("measured how many workers pay", texts_per_s_by_workers=found)
         pay = workers_that_pay(measured)
-        return max(pay, WITH_SPARE), pay, {"texts_per_s_by_workers": found}
+        return pay + SPARE, pay, {"texts_per_s_by_workers": found}
 
 
 def parts(texts: Sequence[TokenIds], max_tokens: int) -> Iterator[Sequence[TokenIds]]:
