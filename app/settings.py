@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     )
     target_batch_ms: float = Field(
         0, ge=0, le=60_000, description="No batch is to take longer while interactive requests come; 0 takes the time "
-        "in which a batch reaches 90% of the best throughput, as measured at warm-up and since.",
+        "in which a batch reaches 90% of the best throughput (95% on a CPU), as measured at warm-up and since.",
     )  # fmt: skip
     max_queue_items: int = Field(8192, ge=1, description="Most inputs that wait; more are refused with 429.")
     max_queue_tokens: int = Field(
