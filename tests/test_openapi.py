@@ -9,7 +9,6 @@ import httpx
 
 from tests.conftest import Serve
 
-
 SCHEMATHESIS = """
 [generation]
 allow-extra-parameters = false  # a header that is not described is no fault of a request: HTTP says to ignore it
