@@ -5,9 +5,10 @@ HOST = 127.0.0.1
 PORT = 8000
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := .venv-clients
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-gpu clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-gpu test-clients clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -16,7 +17,10 @@ serve: $(VENV)/.runtime ## serve the bundled model; HOST= and PORT= override, AR
 	$(BIN)/python -m app serve --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/.dev ## all tests, with the real model in a real server process
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --ignore=tests/clients $(ARGS)
+
+test-clients: $(VENV)/.dev $(CLIENTS)/.installed ## the client libraries of docs/clients.md, as published, against a real server (needs npm)
+	$(BIN)/python -m pytest tests/clients $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -51,7 +55,7 @@ bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 clean: ## forget the virtual environment and all caches
-	rm -rf $(VENV) .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(CLIENTS) tests/clients/node/node_modules .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -60,13 +64,20 @@ $(BIN)/python:
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing what Convoy needs into $(VENV); this takes a few minutes once."
-	$(PIP) -e .
+	$(PIP) -e '.[client]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing what Convoy and its tests need into $(VENV); this takes a few minutes once."
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[client,dev]'
 	@touch $@ $(VENV)/.runtime
+
+$(CLIENTS)/.installed: tests/clients/requirements.txt tests/clients/constraints.txt tests/clients/node/package-lock.json
+	@echo "Installing a dozen client libraries into $(CLIENTS); this takes a few minutes once."
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip --disable-pip-version-check install -q -r tests/clients/requirements.txt -c tests/clients/constraints.txt
+	npm ci --prefix tests/clients/node --no-fund --no-audit
+	@touch $@
 
 $(VENV)/.loadtest: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[loadtest]'

@@ -9,6 +9,7 @@ USAGE = """usage: python -m app COMMAND [options]
 
 commands:
   serve     serve a model over HTTP; `python -m app serve --help` lists the options
+  embed     embed a file of texts through a running service; `python -m app embed --help` lists the options
   version   print the version
 """
 
@@ -25,6 +26,8 @@ def main(arguments: list[str]) -> int:
     if command in ("version", "--version"):
         print(__version__)
         return 0
+    if command == "embed":
+        return run_embed(rest)
     if command != "serve":
         print(f"There is no command {command!r}.\n\n{USAGE}", end="", file=sys.stderr)
         return 2
@@ -47,6 +50,16 @@ def run_server(arguments: list[str]) -> int:
     except StartFailed as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def run_embed(arguments: list[str]) -> int:
+    """`embed`: a file of texts through a running service."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))  # what was asked for is not done
+    from app.embed_command import embed
+    from app.settings import key_in_environment
+
+    return embed(arguments, key_in_environment())
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""The embedder: what every protocol calls. Prompts, truncation, dimensions, normalisation; then the batcher."""
+"""The embedder: what every protocol calls for vectors. Prompts, truncation, dimensions, normalisation."""
 
-import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.batching import Answer, Batcher, LaneName, Prepared
+from app.batching import Answer, LaneName, Prepared
 from app.errors import ConvoyError, EmptyInput, InvalidInput, TokenizerFailed
-from app.token_estimate import TokenEstimate
+from app.intake import NOWHERE, Bill, Intake, characters_of, count_cut
+from app.prompts import NO_PROMPT, prompt_for, unknown_prompt
 from app.vector_cache import CachedVector, VectorCache
 from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput, Vectorizer
 
@@ -19,15 +19,15 @@ Content = str | list[int]
 
 TINY = np.float32(1e-12)
 """Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
-MAX_CHARACTERS_PER_TOKEN = 256
-"""Before it waits or is tokenized, a text is cut to this many characters for each token the model reads: no real text
-has tokens that long, and nobody can fill the queue with megabytes of which the model sees a page."""
 MAX_IDS_PER_TOKEN = 64
 """A list of token ids may be so many times as long as what the model reads."""
 
 
 class EmbedOptions(NamedTuple):
-    """What a request asks for besides its inputs; None is the service's own default."""
+    """What a request asks for besides its inputs; None is the service's own default.
+
+    `input_type` names a kind of input, for which the model may have a prompt, where `prompt_name` names none.
+    """
 
     normalize: bool = True
     truncate: bool | None = None
@@ -36,27 +36,30 @@ class EmbedOptions(NamedTuple):
     dimensions: int | None = None
     lane: LaneName | None = None
     timeout_ms: int | None = None
+    input_type: str | None = None
 
 
 class Embeddings(NamedTuple):
-    """The answer to one request: float32 rows (n, dimension) in the order of its inputs, how many of these were cut,
-    how many came from the cache, and the way the others went: batches, tokens, and where the time went."""
+    """The answer to one request: float32 rows (n, dimension) in the order of its inputs, and what it cost."""
 
     rows: Matrix
-    truncated: int
-    cached: int
-    way: Answer[Any]
+    bill: Bill
 
 
-NOWHERE: Answer[Any] = Answer([], [], 0, 0.0, 0.0, 0.0, 0, 0, 0)
-"""The way of a request whose vectors were all in the cache."""
+class TokenVectors(NamedTuple):
+    """For each input of a request float32 rows (tokens, width), one for each token, and what it cost."""
+
+    rows: list[Matrix]
+    bill: Bill
 
 
 class Ready(NamedTuple):
-    """An input ready for the device, and whether its row is to have unit length."""
+    """An input ready for the device, whether its row is to have unit length, and whether each token's row is wanted
+    instead."""
 
     encoding: Encoding
     normalize: bool
+    per_token: bool = False
 
 
 class Embedder:
@@ -64,28 +67,19 @@ class Embedder:
 
     def __init__(
         self,
-        model: ModelInfo,
-        batcher: Batcher[TextInput, Any],
+        intake: Intake,
         *,
-        max_inputs: int,
-        truncate: bool,
-        request_timeout_ms: int,
-        interactive_inputs: int = 1,
+        default_prompt_name: str | None = None,
         cache: VectorCache | None = None,
         report_cache: Callable[[int, int], None] = lambda hits, misses: None,
     ) -> None:
-        """Requests of up to `interactive_inputs` inputs take the interactive lane. `report_cache` is told how many
-        inputs of a request were in the cache, and how many were not."""
-        self.model = model
-        self._batcher = batcher
-        self._max_inputs = max_inputs
-        self._truncate = truncate
-        self._timeout_s = request_timeout_ms / 1000
-        self._interactive_inputs = interactive_inputs
+        """`default_prompt_name` is the model's own default where it is None. `report_cache` is told how many inputs of
+        a request were in the cache, and how many were not."""
+        self.model = intake.model
+        self._intake = intake
         self._cache = cache
         self._report_cache = report_cache
-        self._estimate = TokenEstimate(model.max_input_tokens)
-        self._default_prompt = self._prompt(model.default_prompt_name) if model.default_prompt_name else ""
+        self._default_prompt = default_prompt_name or intake.model.default_prompt_name or NO_PROMPT
 
     async def embed(self, contents: Sequence[Content], options: EmbedOptions) -> Embeddings:
         """Embed the inputs of one request; all are answered, or the request fails as a whole.
@@ -93,83 +87,84 @@ class Embedder:
         Raises InvalidInput where an option or an input cannot be served, and what `Batcher.submit` raises. Cancelling
         the call abandons what has not been dispatched.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_of(options)
+        deadline = self._intake.deadline(options.timeout_ms)
         self._check(contents, options)
-        prompt = self._default_prompt if options.prompt_name is None else self._prompt(options.prompt_name)
-        truncate = self._truncate if options.truncate is None else options.truncate
-        inputs = [
-            TextInput(self._bounded(content, options), prompt, options.cut_left, truncate, options.normalize)
-            for content in contents
-        ]
-        lane = options.lane or ("interactive" if len(inputs) <= self._interactive_inputs else "bulk")
+        prompt_name = self._prompt_name(options)
+        inputs = self._inputs(contents, options, prompt_name)
+        lane = self._intake.lane(options.lane, len(inputs))
         if self._cache is None:
-            answer = await self._submit(inputs, lane, deadline)
-            return Embeddings(finish(answer.rows, options), _count_cut(answer), 0, answer)
-        return await self._through_cache(self._cache, inputs, lane, deadline, options)
+            answer = await self._intake.submit(inputs, lane, deadline)
+            return Embeddings(finish(answer.rows, options), bill_of(inputs, answer, prompt_name))
+        return await self._through_cache(self._cache, inputs, lane, deadline, options, prompt_name)
+
+    async def embed_tokens(self, contents: Sequence[Content], options: EmbedOptions) -> TokenVectors:
+        """The model's last hidden state at each token of each input, before pooling; raises as `embed` does."""
+        deadline = self._intake.deadline(options.timeout_ms)
+        self._check(contents, options)
+        prompt_name = self._prompt_name(options)
+        inputs = [one._replace(per_token=True) for one in self._inputs(contents, options, prompt_name)]
+        answer = await self._intake.submit(inputs, self._intake.lane(options.lane, len(inputs)), deadline)
+        return TokenVectors(answer.rows, bill_of(inputs, answer, prompt_name))
 
     async def _through_cache(
-        self, cache: VectorCache, inputs: list[TextInput], lane: LaneName, deadline: float, options: EmbedOptions
+        self,
+        cache: VectorCache,
+        inputs: list[TextInput],
+        lane: LaneName,
+        deadline: float,
+        options: EmbedOptions,
+        prompt_name: str,
     ) -> Embeddings:
         """Compute only what is not kept, and keep it."""
         found: list[CachedVector | None] = [cache.get(one) for one in inputs]
         new = [one for one, entry in zip(inputs, found, strict=True) if entry is None]
         self._report_cache(len(inputs) - len(new), len(new))
-        answer = await self._submit(new, lane, deadline) if new else NOWHERE
+        answer = await self._intake.submit(new, lane, deadline) if new else NOWHERE
         for one, row, ready in zip(new, answer.rows, answer.payloads, strict=True):
-            cache.put(one, row, truncated=ready.encoding.n_cut > 0)
+            cache.put(one, row, truncated=ready.encoding.n_cut > 0, tokens=ready.encoding.n_tokens)
         computed = iter(answer.rows)
         rows = [next(computed) if entry is None else entry.vector for entry in found]
-        truncated = _count_cut(answer) + sum([entry.truncated for entry in found if entry is not None])
-        return Embeddings(finish(rows, options), truncated, len(inputs) - len(new), answer)
+        kept = [entry for entry in found if entry is not None]
+        bill = bill_of(inputs, answer, prompt_name)._replace(
+            tokens=answer.tokens + sum([entry.tokens for entry in kept]),
+            truncated=count_cut(answer) + sum([entry.truncated for entry in kept]),
+            cached=len(kept),
+        )
+        return Embeddings(finish(rows, options), bill)
 
-    async def _submit(self, inputs: list[TextInput], lane: LaneName, deadline: float) -> Answer[Any]:
-        answer = await self._batcher.submit(inputs, [self._size(one) for one in inputs], lane=lane, deadline=deadline)
-        texts = characters = tokens = 0
-        for one, ready in zip(inputs, answer.payloads, strict=True):
-            if isinstance(one.content, str):
-                texts += 1
-                characters += len(one.prompt) + len(one.content)
-                tokens += ready.encoding.n_tokens + ready.encoding.n_cut
-        if texts:
-            self._estimate.learn(texts, characters, tokens)
-        return answer
+    def check_options(self, options: EmbedOptions) -> None:
+        """Raises InvalidInput where an option cannot be served, whatever the inputs."""
+        self._check_dimensions(options.dimensions)
+        self._prompt_name(options)
 
-    def _size(self, one: TextInput) -> int:
-        """About how many tokens the model will read."""
-        if isinstance(one.content, str):
-            return self._estimate.of_text(len(one.prompt) + len(one.content))
-        return self._estimate.of_ids(len(one.content)) + self._estimate.of_text(len(one.prompt))
-
-    def _timeout_of(self, options: EmbedOptions) -> float:
-        """The service's own limit, or the request's where that is shorter; in seconds."""
-        if options.timeout_ms is None:
-            return self._timeout_s
-        if options.timeout_ms < 1:
-            raise InvalidInput(f"is {options.timeout_ms}; it must be at least 1 ms", field="timeout_ms")
-        return min(self._timeout_s, options.timeout_ms / 1000)
+    def _inputs(self, contents: Sequence[Content], options: EmbedOptions, prompt_name: str) -> list[TextInput]:
+        prompt = self.model.prompts[prompt_name] if prompt_name else ""
+        truncate = self._intake.truncate if options.truncate is None else options.truncate
+        return [
+            TextInput(
+                self._intake.bounded(content, cut_left=options.cut_left) if isinstance(content, str) else content,
+                prompt,
+                options.cut_left,
+                truncate,
+                options.normalize,
+            )
+            for content in contents
+        ]
 
     def _check(self, contents: Sequence[Content], options: EmbedOptions) -> None:
         """Refuse before any work what cannot be served."""
-        if not contents:
-            raise EmptyInput("is an empty list; send at least one text")
-        if len(contents) > self._max_inputs:
-            raise InvalidInput(f"holds {len(contents)} inputs; the limit is {self._max_inputs} in one request")
+        self._intake.check_count(len(contents))
         for index, content in enumerate(contents):
             if not content:
                 raise EmptyInput("is empty; send at least one character or token id", index=index)
             if not isinstance(content, str):
                 self._check_ids(content, index)
-        most = self.model.dimension
-        if options.dimensions is not None and not 1 <= options.dimensions <= most:
-            raise InvalidInput(
-                f"is {options.dimensions}; the model has {most}, so 1 to {most} can be had", field="dimensions"
-            )
+        self._check_dimensions(options.dimensions)
 
-    def _bounded(self, content: Content, options: EmbedOptions) -> Content:
-        most = self.model.max_input_tokens * MAX_CHARACTERS_PER_TOKEN
-        if len(content) <= most or not isinstance(content, str):
-            return content
-        return content[-most:] if options.cut_left else content[:most]
+    def _check_dimensions(self, dimensions: int | None) -> None:
+        most = self.model.dimension
+        if dimensions is not None and not 1 <= dimensions <= most:
+            raise InvalidInput(f"is {dimensions}; the model has {most}, so 1 to {most} can be had", field="dimensions")
 
     def _check_ids(self, ids: list[int], index: int) -> None:
         most = MAX_IDS_PER_TOKEN * self.model.max_input_tokens
@@ -180,16 +175,19 @@ class Embedder:
             wrong = next(one for one in ids if not 0 <= one <= last)
             raise InvalidInput(f"holds the token id {wrong}; the model's vocabulary is 0 to {last}", index=index)
 
-    def _prompt(self, name: str) -> str:
-        prompts = self.model.prompts
-        if name not in prompts:
-            known = ", ".join(sorted(prompts)) or "none"
-            raise InvalidInput(f"is {name!r}; the model's prompts are: {known}", field="prompt_name")
-        return prompts[name]
+    def _prompt_name(self, options: EmbedOptions) -> str:
+        """The prompt to apply: named, or meant by the kind of input, or the default; NO_PROMPT for none."""
+        if options.prompt_name is None:
+            return prompt_for(options.input_type, self.model.prompts) if options.input_type else self._default_prompt
+        if options.prompt_name and options.prompt_name not in self.model.prompts:
+            raise unknown_prompt(options.prompt_name, self.model.prompts)
+        return options.prompt_name
 
 
-def _count_cut(answer: Answer[Any]) -> int:
-    return sum([ready.encoding.n_cut > 0 for ready in answer.payloads])
+def bill_of(inputs: Sequence[TextInput], answer: Answer[Any], prompt_name: str | None) -> Bill:
+    """What a request cost that was run as a whole."""
+    characters = sum([characters_of(one) for one in inputs])
+    return Bill(characters, answer.tokens, count_cut(answer), 0, prompt_name or None, answer)
 
 
 def alike(one: TextInput) -> Hashable:
@@ -214,11 +212,23 @@ def _prepared(one: TextInput, encoding: Encoding) -> Prepared | ConvoyError:
     if encoding.n_cut and not one.truncate:
         total = encoding.n_tokens + encoding.n_cut
         return InvalidInput(f"has {total} tokens; the limit is {encoding.n_tokens} with truncation off")
-    return Prepared(Ready(encoding, one.normalize), encoding.n_tokens)
+    return Prepared(Ready(encoding, one.normalize, one.per_token), encoding.n_tokens)
 
 
-def run(vectorizer: Vectorizer[Any], batch: list[Ready]) -> Matrix:
-    """One batch through the vectorizer, on the calling thread; scales the rows that are to have unit length."""
+def run(vectorizer: Vectorizer[Any], batch: list[Ready]) -> Sequence[Matrix] | Matrix:
+    """One batch through the vectorizer, on the calling thread; scales the rows that are to have unit length.
+
+    A row is float32 of shape (dimension,), or (tokens, width) for an input of which each token's is wanted.
+    """
+    if not any(one.per_token for one in batch):
+        return _run_pooled(vectorizer, batch)
+    pooled = [one for one in batch if not one.per_token]
+    vectors = iter(_run_pooled(vectorizer, pooled)) if pooled else iter(())
+    by_token = iter(vectorizer.token_vectors([one.encoding for one in batch if one.per_token]))
+    return [next(by_token) if one.per_token else next(vectors) for one in batch]
+
+
+def _run_pooled(vectorizer: Vectorizer[Any], batch: list[Ready]) -> Matrix:
     rows = vectorizer([one.encoding for one in batch], normalize=False)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     lengths[[not one.normalize for one in batch]] = 1

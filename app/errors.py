@@ -4,6 +4,8 @@ ConvoyError
 ├── InvalidInput        the request can never be answered as it stands
 │   ├── EmptyInput
 │   └── TokenizerFailed
+├── UnknownModel        the request names a model that is not served here
+├── WrongModel          the model that is served cannot do this
 ├── NotAccepted         refused before any work; the same request may succeed later
 │   ├── QueueFull
 │   ├── WouldBeLate
@@ -41,6 +43,16 @@ class EmptyInput(InvalidInput):
 
 class TokenizerFailed(InvalidInput):
     """The tokenizer cannot read this text."""
+
+
+class UnknownModel(ConvoyError):
+    """The request names a model that is not served here; `field` is where it does."""
+
+    field = "model"
+
+
+class WrongModel(ConvoyError):
+    """The model that is served is of another kind than the request needs."""
 
 
 class NotAccepted(ConvoyError):

@@ -9,8 +9,14 @@ from starlette.exceptions import HTTPException
 from app import __version__
 from app.api.edge import CLIENT_LEFT, OTHER, Edge, on_http_exception
 from app.api.embed import embed_route
-from app.api.routes import describe
+from app.api.ollama import OLLAMA_ERROR, ollama_routes
+from app.api.openai import OPENAI_ERROR, openai_routes
+from app.api.rerank import rerank_routes
+from app.api.routes import RouteTable, describe
+from app.api.serving import Serving
+from app.api.stream import Streaming, stream_route
 from app.api.system import system_routes
+from app.api.tei import tei_info, tei_routes
 from app.metrics import Metrics
 from app.server import Server
 from app.service import Service
@@ -30,20 +36,37 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
         docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={HTTPException: on_http_exception},
+    )
+    serving = Serving(
+        service.embedder,
+        service.scorer,
+        service.model,
+        max_inputs=settings.max_inputs,
+        max_body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.request_timeout_ms / 1000,
+        refuse_unknown_models=settings.unknown_model == "refuse",
+        report_truncated=metrics.truncated,
+        tokens=service.tokens,
+        decode=service.decode,
+    )
+    streaming = Streaming(
+        service.embedder,
+        max_inputs=settings.max_inputs,
+        max_line_bytes=settings.max_body_bytes,
+        stall_s=settings.request_timeout_ms / 1000,
+        report_truncated=metrics.truncated,
     )
     routes = [
-        embed_route(
-            service.embedder,
-            max_inputs=settings.max_inputs,
-            max_body_bytes=settings.max_body_bytes,
-            body_timeout_s=settings.request_timeout_ms / 1000,
-            report_truncated=metrics.truncated,
-        ),
+        embed_route(serving),
+        stream_route(streaming, serving),
+        *tei_routes(serving),
+        *openai_routes(serving, takes_ids=settings.takes_openai_ids),
+        *ollama_routes(serving, __version__),
+        *rerank_routes(serving),
         *system_routes(
             check_health=service.check_health,
             check_ready=service.check_ready,
-            info=service.info,
+            info=lambda: {**tei_info(service.model(), settings.public(), service.max_batch_tokens()), **service.info()},
             metrics=metrics.text,
             protect_metrics=settings.protect_metrics,
         ),
@@ -51,7 +74,16 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
     describe(app, routes)
     metrics.expect_routes([(route.path, [*route.statuses, 405, CLIENT_LEFT]) for route in routes])
     metrics.expect_routes([(OTHER, [200, 401, 404, 405])])
-    return Edge(app, routes=routes, api_key=settings.key(), report=metrics.request_ended), service
+    table = RouteTable(routes, {"/v1/": OPENAI_ERROR, "/api/": OLLAMA_ERROR})
+    app.add_exception_handler(HTTPException, on_http_exception(table))
+    edge = Edge(
+        app,
+        routes=table,
+        api_key=settings.key(),
+        compress_min_bytes=settings.compress_min_bytes,
+        report=metrics.request_ended,
+    )
+    return edge, service
 
 
 def serve(settings: Settings) -> int:

@@ -2,26 +2,31 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import structlog
 
 from app import __version__
 from app.batching import Batcher, Policy, ServiceLaw
 from app.embedder import Embedder, EmbedOptions, alike, prepare, run
-from app.errors import ConvoyError, NotReady, ShuttingDown, StartFailed
+from app.errors import ConvoyError, NotReady, ShuttingDown, StartFailed, WrongModel
+from app.intake import Intake
 from app.metrics import Metrics
+from app.prompts import unknown_prompt
+from app.scorer import ScoreOptions, Scorer
 from app.settings import Settings
 from app.vector_cache import VectorCache
 from app.vectorizers import load_vectorizer
-from app.vectorizers.base import ModelInfo, TextInput, Vectorizer
+from app.vectorizers.base import ModelInfo, TextInput, Token, Vectorizer
 from app.worker import Worker
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 State = Literal["loading", "ready", "draining", "failed"]
 PROBE_TIMEOUT_S = 2.0
@@ -57,7 +62,7 @@ def policy_for(settings: Settings, model: ModelInfo) -> Policy:
 
 
 class Service:
-    """Owns the worker threads, the batcher and the embedder.
+    """Owns the worker threads, the batcher and the embedder or scorer over it.
 
     The model loads in the background while the port is open already. `became_ready` is set when it has; `on_fatal` is
     told, once, why the service cannot go on.
@@ -69,7 +74,9 @@ class Service:
         self._workers = [Worker("worker-0")]
         self._tokenizer_thread = Worker("tokenizer")
         self._batcher: Batcher[TextInput, Any] | None = None
-        self._embedder: Embedder | None = None
+        self._vectorizer: Vectorizer[Any] | None = None
+        self._one_aside = asyncio.Lock()
+        self._model: Embedder | Scorer | None = None
         self._cache = VectorCache(settings.cache_mb) if settings.cache_mb else None
         self.state: State = "loading"
         self.became_ready = asyncio.Event()
@@ -124,7 +131,7 @@ class Service:
 
     @asynccontextmanager
     async def _built(self, vectorizers: list[Vectorizer[Any]]) -> AsyncIterator[Batcher[TextInput, Any]]:
-        """The batcher, and the embedder over it."""
+        """The batcher, and what answers requests over it."""
         settings, model = self._settings, vectorizers[0].info
         runs = [
             partial(worker.call, run, vectorizer) for worker, vectorizer in zip(self._workers, vectorizers, strict=True)
@@ -143,17 +150,27 @@ class Service:
         )
         async with batcher:
             self._batcher = batcher
-            self._embedder = Embedder(
-                model,
-                batcher,
-                max_inputs=settings.max_inputs,
-                truncate=settings.truncate,
-                request_timeout_ms=settings.request_timeout_ms,
-                interactive_inputs=settings.interactive_inputs,
-                cache=self._cache,
-                report_cache=self._metrics.asked_cache,
-            )
+            self._vectorizer = vectorizers[0]
+            self._model = self._over(batcher, model)
             yield batcher
+
+    def _over(self, batcher: Batcher[TextInput, Any], model: ModelInfo) -> Embedder | Scorer:
+        """What answers requests for this kind of model; raises StartFailed where an option does not go with it."""
+        settings = self._settings
+        intake = Intake(
+            model,
+            batcher,
+            max_inputs=settings.max_inputs,
+            truncate=settings.truncate,
+            request_timeout_ms=settings.request_timeout_ms,
+            interactive_inputs=settings.interactive_inputs,
+        )
+        name = settings.default_prompt_name
+        if name is not None and name not in model.prompts:
+            raise StartFailed(f"--default-prompt-name {unknown_prompt(name, model.prompts)}.")
+        if model.kind == "classification":
+            return Scorer(intake)
+        return Embedder(intake, default_prompt_name=name, cache=self._cache, report_cache=self._metrics.asked_cache)
 
     def _become_ready(self, vectorizer: Vectorizer[Any]) -> None:
         gc.collect()
@@ -185,10 +202,43 @@ class Service:
     # --- what the edge asks -----------------------------------------------------------------------------------------
 
     def embedder(self) -> Embedder:
-        """The embedder; raises NotReady or ShuttingDown where there is none to be had."""
-        if self.state == "ready" and self._embedder is not None:
-            return self._embedder
+        """The embedder; raises NotReady or ShuttingDown where there is none to be had, WrongModel where the model
+        does not embed."""
+        if self.state == "ready":
+            if isinstance(self._model, Embedder):
+                return self._model
+            if self._model is not None:
+                raise WrongModel(f"{self._model.model.name} has a classification head: it does not embed.")
         raise self._not_now()
+
+    def scorer(self) -> Scorer:
+        """The scorer; raises NotReady or ShuttingDown where there is none to be had, WrongModel where the model has no
+        classification head."""
+        if self.state == "ready":
+            if isinstance(self._model, Scorer):
+                return self._model
+            if self._model is not None:
+                raise WrongModel(f"{self._model.model.name} has no classification head: it embeds, and does not score.")
+        raise self._not_now()
+
+    def model(self) -> ModelInfo | None:
+        """The model, once it is loaded."""
+        return self._model.model if self._model is not None else None
+
+    async def tokens(self, texts: Sequence[str], special: bool) -> list[list[Token]]:
+        """The tokens of each text; raises TokenizerFailed."""
+        return await self._aside(lambda vectorizer: vectorizer.tokens(texts, special=special))
+
+    async def decode(self, ids: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
+        """The text of each list of token ids; raises TokenizerFailed."""
+        return await self._aside(lambda vectorizer: vectorizer.decode(ids, skip_special=skip_special))
+
+    async def _aside(self, work: Callable[[Vectorizer[Any]], T]) -> T:
+        """Do what the tokenizer alone can do on another thread than those that serve requests, one at a time."""
+        if self.state != "ready" or self._vectorizer is None:
+            raise self._not_now()
+        async with self._one_aside:
+            return await asyncio.to_thread(work, self._vectorizer)
 
     def check_health(self) -> None:
         """Raises NotReady where only a restart would help."""
@@ -203,14 +253,18 @@ class Service:
 
         Where the last items all failed on the device, one is tried, so that a device that recovers is noticed.
         """
-        embedder = self.embedder()
+        if self.state != "ready" or self._model is None:
+            raise self._not_now()
         assert self._batcher is not None
         if not self._batcher.alive:
             raise NotReady("The batcher has stopped.")
         if self._batcher.failing:
             try:
                 async with asyncio.timeout(PROBE_TIMEOUT_S):
-                    await embedder.embed(["ready?"], EmbedOptions())
+                    if isinstance(self._model, Embedder):
+                        await self._model.embed(["ready?"], EmbedOptions())
+                    else:
+                        await self._model.score([("ready?", None)], ScoreOptions())
             except (ConvoyError, TimeoutError) as error:
                 raise NotReady(f"The model keeps failing: {str(error) or 'no answer in time'}") from error
 
@@ -223,7 +277,7 @@ class Service:
 
     def info(self) -> Mapping[str, Any]:
         """The model and the settings in effect, for `/info`."""
-        model = asdict(self._embedder.model) if self._embedder is not None else None
+        model = asdict(self._model.model) if self._model is not None else None
         return {
             "version": __version__,
             "state": self.state,
@@ -234,9 +288,13 @@ class Service:
             "settings": self._settings.public(),
         }
 
+    def max_batch_tokens(self) -> int | None:
+        """The token budget of a batch as it is now; None until the model is loaded."""
+        return self._batcher.max_batch_tokens if self._batcher is not None else None
+
     def _scheduler(self) -> Mapping[str, Any] | None:
         """What the batcher goes by now: limits that were measured, and the law learnt from the batches that ran."""
-        if self._batcher is None or self._embedder is None:
+        if self._batcher is None or self._model is None:
             return None
         law, short_tokens = self._batcher.law, self._batcher.short_batch_tokens
         return {

@@ -90,9 +90,25 @@ class Settings(BaseSettings):
     )  # fmt: skip
     max_inputs: int = Field(2048, ge=1, description="Most inputs in one request.")
     max_body_bytes: int = Field(10_485_760, ge=1024, description="Largest request body, in bytes.")
+    compress_min_bytes: int = Field(
+        32_768, ge=0, description="Smallest answer, in bytes, that is compressed for clients that take zstd or gzip; 0 "
+        "compresses none.",
+    )  # fmt: skip
     truncate: bool = Field(
         True, description="Cut inputs longer than the model reads (`off`: refuse them); a request may say otherwise."
     )
+    default_prompt_name: str | None = Field(
+        None, description="Which of the model's prompts is put before inputs where a request names none; by default "
+        "the model's own choice.",
+    )  # fmt: skip
+    unknown_model: Literal["accept", "refuse"] = Field(
+        "accept", description="What to do with a request that names another model than the one served: answer, saying "
+        "which model it was, or refuse with 404.",
+    )  # fmt: skip
+    openai_token_ids: Literal["refuse", "model"] = Field(
+        "refuse", description="What lists of integers mean in OpenAI's `input`: `refuse` them, since most clients send "
+        "ids of OpenAI's own tokenizer, or take them as this `model`'s own.",
+    )  # fmt: skip
     request_timeout_ms: int = Field(
         30_000,
         ge=1,
@@ -184,6 +200,11 @@ class Settings(BaseSettings):
             )
         return key
 
+    @property
+    def takes_openai_ids(self) -> bool:
+        """Whether lists of integers in OpenAI's protocol are this model's own token ids."""
+        return self.openai_token_ids == "model"  # noqa: S105  # no secret
+
     def public(self) -> dict[str, Any]:
         """The effective values for `/info`, without secrets."""
         return self.model_dump(mode="json", exclude={"api_key", "api_key_file", "cuda_visible_devices"})
@@ -200,6 +221,11 @@ def set_library_defaults() -> None:
     """Must run before torch is imported."""
     for name, value in LIBRARY_DEFAULTS.items():
         os.environ.setdefault(name, value)
+
+
+def key_in_environment() -> str | None:
+    """The API key that a client sends, where the environment has one."""
+    return os.environ.get("CONVOY_API_KEY") or None
 
 
 def read_settings(arguments: list[str]) -> Settings:

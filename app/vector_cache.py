@@ -13,10 +13,12 @@ ENTRY_BYTES = 500
 
 
 class CachedVector(NamedTuple):
-    """A vector, float32 of shape (dimension,), whether its text was cut, and what the entry takes in memory."""
+    """A vector, float32 of shape (dimension,), whether its text was cut, how many tokens of it the model read,
+    and what the entry takes in memory."""
 
     vector: Matrix
     truncated: bool
+    tokens: int
     n_bytes: int
 
 
@@ -37,10 +39,10 @@ class VectorCache:
         """The vector of this very input; None where it is not kept, or is a list of token ids."""
         return self._vectors.get(one) if isinstance(one.content, str) else None
 
-    def put(self, one: TextInput, vector: Matrix, *, truncated: bool) -> None:
+    def put(self, one: TextInput, vector: Matrix, *, truncated: bool, tokens: int) -> None:
         """Keep a copy of this vector, where it fits at all."""
         if not isinstance(one.content, str):
             return
-        entry = CachedVector(vector.copy(), truncated, sys.getsizeof(one.content) + vector.nbytes + ENTRY_BYTES)
+        entry = CachedVector(vector.copy(), truncated, tokens, sys.getsizeof(one.content) + vector.nbytes + ENTRY_BYTES)
         if entry.n_bytes <= self._vectors.maxsize:
             self._vectors[one] = entry

@@ -42,14 +42,14 @@ def server(arguments: Sequence[str], port: int, ready_path: str, timeout_s: floa
     process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     url = f"http://127.0.0.1:{port}"
     try:
-        _await_ready(process, url + ready_path, timeout_s)
+        await_ready(process, url + ready_path, timeout_s)
         yield url
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _await_ready(process: "subprocess.Popen[bytes]", url: str, timeout_s: float) -> None:
+def await_ready(process: "subprocess.Popen[bytes]", url: str, timeout_s: float) -> None:
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if process.poll() is not None:

@@ -1,4 +1,4 @@
-"""Small sentence-transformers models with random weights, one of each family, saved to a folder."""
+"""Small models with random weights, one of each family, for vectors and for classification, saved to a folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 VOCABULARY = ["<pad>", "<s>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz0123456789"]
 N_POSITIONS = 160
@@ -37,12 +37,16 @@ SPECIAL: dict[str, dict[str, Any]] = {
 CAUSAL = {"qwen2", "qwen3", "llama", "mistral"}
 
 
-def tokenizer(*, left: bool) -> PreTrainedTokenizerFast:
-    """A character is a token; a text is put between <s> and </s>."""
+TYPED = {"bert", "nomic_bert", "gte"}
+"""Families whose tokenizers tell the model which of two texts a token belongs to."""
+
+
+def tokenizer(*, left: bool, typed: bool = False) -> PreTrainedTokenizerFast:
+    """A character is a token; a text is put between <s> and </s>, and a second one ends with another </s>."""
     library = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}, unk_token="<unk>"))
     library.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     library.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 1), ("</s>", 2)]
     )
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=library,
@@ -52,6 +56,7 @@ def tokenizer(*, left: bool) -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         padding_side="left" if left else "right",
         model_max_length=N_POSITIONS,
+        model_input_names=["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"],
     )
 
 
@@ -71,6 +76,19 @@ def save_model(
         modules.append(Dense(int(SIZES["hidden_size"]), 24))
     SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(str(folder / "model"))
     return folder / "model"
+
+
+def save_classifier(
+    folder: Path, family: str, n_labels: int = 1, *, changes: dict[str, Any] | None = None, typed: bool | None = None
+) -> Path:
+    """Make a model with a classification head and save it as transformers does; returns its folder."""
+    torch.manual_seed(0)
+    options = {**SIZES, **SPECIAL.get(family, {}), **(changes or {})}
+    AutoModelForSequenceClassification.from_config(  # type: ignore[no-untyped-call]
+        AutoConfig.for_model(family, num_labels=n_labels, **options)
+    ).save_pretrained(folder)
+    tokenizer(left=family in CAUSAL, typed=family in TYPED if typed is None else typed).save_pretrained(folder)
+    return folder
 
 
 def ragged(lengths: Sequence[int]) -> list[str]:

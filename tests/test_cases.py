@@ -650,7 +650,7 @@ OTHER_THAN_DEFAULT: dict[str, Any] = {
     "bulk_share": 0.25, "target_batch_ms": 40.0, "max_queue_items": 500, "max_queue_tokens": 50_000, "max_inputs": 100,
     "max_body_bytes": 20_000, "truncate": False, "request_timeout_ms": 2500, "drain_timeout_s": 7.0,
     "protect_metrics": True, "watchdog_s": 12.5, "cache_mb": 3.0, "exit_on_dead_worker": False, "log_format": "json",
-    "log_level": "debug",
+    "log_level": "debug", "unknown_model": "refuse", "openai_token_ids": "model", "compress_min_bytes": 100,
 }  # fmt: skip
 ONE_OF_TWO: list[dict[str, Any]] = [{"max_wait_ms": 1.5}, {"batching": False}]
 """These exclude each other."""
@@ -669,7 +669,10 @@ def test_info_shows_every_setting_with_the_value_in_effect(serve: Serve, by_envi
     shown = info["settings"]
     assert {name: shown[name] for name in values} == values
     assert shown["port"] == server.port
-    secret, not_of_a_simulated_device = {"api_key", "api_key_file", "cuda_visible_devices"}, {"revision"}
+    secret, not_of_a_simulated_device = (
+        {"api_key", "api_key_file", "cuda_visible_devices"},
+        {"revision", "default_prompt_name"},
+    )
     untold = {name for one in ONE_OF_TWO for name in one} | {"port"} | not_of_a_simulated_device
     assert set(Settings.model_fields) - secret == set(shown) == {*OTHER_THAN_DEFAULT, *untold}
     for name, value in values.items():

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from app.batching import Batcher, Policy
-from app.embedder import MAX_CHARACTERS_PER_TOKEN, Embedder, EmbedOptions, finish, prepare, run
+from app.embedder import Embedder, EmbedOptions, finish, prepare, run
 from app.errors import EmptyInput, InvalidInput, TokenizerFailed
+from app.intake import MAX_CHARACTERS_PER_TOKEN, Intake
 from app.vectorizers.base import Matrix, TextInput
 from app.vectorizers.fake import FakeEncoding, FakeLaw, FakeVectorizer
 from app.worker import Worker
@@ -52,7 +53,7 @@ async def embedder(truncate: bool = True, vectorizer: FakeVectorizer = VECTORIZE
             prepare=partial(worker.call, prepare, vectorizer),
         )
         async with batcher:
-            yield Embedder(VECTORIZER.info, batcher, max_inputs=5, truncate=truncate, request_timeout_ms=5000)
+            yield Embedder(Intake(VECTORIZER.info, batcher, max_inputs=5, truncate=truncate, request_timeout_ms=5000))
 
 
 def embed(*contents: Any, truncate_by_default: bool = True, **options: Any) -> Any:
@@ -84,10 +85,10 @@ def test_a_prompt_is_put_before_the_text() -> None:
 
 def test_truncation_is_counted_and_a_request_may_say_otherwise_than_the_service() -> None:
     long = "a b c d e f g h"
-    assert embed("a", long).truncated == 1
+    assert embed("a", long).bill.truncated == 1
     np.testing.assert_array_equal(embed(long).rows, embed("a b c d").rows)
     np.testing.assert_array_equal(embed(long, cut_left=True).rows, embed("e f g h").rows)
-    assert embed(long, truncate=True, truncate_by_default=False).truncated == 1
+    assert embed(long, truncate=True, truncate_by_default=False).bill.truncated == 1
     for options in ({"truncate": False}, {"truncate_by_default": False}):
         with pytest.raises(InvalidInput, match="has 10 tokens; the limit is 6") as refused:
             embed("a", long, **options)
@@ -105,7 +106,7 @@ def test_truncation_is_counted_and_a_request_may_say_otherwise_than_the_service(
         ([[-1]], {}, InvalidInput, "token id -1", 0),
         (["a"], {"dimensions": 9}, InvalidInput, "is 9; the model has 8", None),
         (["a"], {"dimensions": 0}, InvalidInput, "is 0; the model has 8", None),
-        (["a"], {"prompt_name": "nope"}, InvalidInput, "passage, query", None),
+        (["a"], {"prompt_name": "nope"}, InvalidInput, r'"passage", "query"', None),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_its_place_and_limit(

@@ -12,7 +12,7 @@ VECTOR: Matrix = np.arange(4, dtype=np.float32)
 def test_a_vector_comes_back_for_the_same_text_with_the_same_options_alone() -> None:
     cache = VectorCache(1)
     one = TextInput("x", prompt="Q: ", cut_left=True, truncate=True, normalize=True)
-    cache.put(one, VECTOR, truncated=True)
+    cache.put(one, VECTOR, truncated=True, tokens=3)
     found = cache.get(one._replace())
     assert found is not None
     assert found.truncated
@@ -28,7 +28,7 @@ def test_a_vector_comes_back_for_the_same_text_with_the_same_options_alone() -> 
 
 def test_it_keeps_a_copy_and_not_the_whole_batch() -> None:
     cache, batch = VectorCache(1), np.zeros((100, 4), dtype=np.float32)
-    cache.put(TextInput("x"), batch[3], truncated=False)
+    cache.put(TextInput("x"), batch[3], truncated=False, tokens=3)
     batch[:] = 7
     found = cache.get(TextInput("x"))
     assert found is not None
@@ -39,7 +39,7 @@ def test_it_keeps_a_copy_and_not_the_whole_batch() -> None:
 def test_the_bound_of_bytes_holds_and_the_least_recently_used_go_first() -> None:
     cache = VectorCache(0.01)
     for i in range(100):
-        cache.put(TextInput(f"text {i}"), VECTOR, truncated=False)
+        cache.put(TextInput(f"text {i}"), VECTOR, truncated=False, tokens=3)
         cache.get(TextInput("text 0"))
         assert cache.n_bytes <= 0.01 * BYTES_PER_MB
     assert cache.get(TextInput("text 0")) is not None
@@ -49,13 +49,13 @@ def test_the_bound_of_bytes_holds_and_the_least_recently_used_go_first() -> None
 
 def test_an_entry_larger_than_the_cache_is_not_kept() -> None:
     cache = VectorCache(0.01)
-    cache.put(TextInput("x" * 20_000), VECTOR, truncated=False)
+    cache.put(TextInput("x" * 20_000), VECTOR, truncated=False, tokens=3)
     assert cache.n_bytes == 0
 
 
 def test_token_ids_are_not_kept() -> None:
     cache = VectorCache(1)
-    cache.put(TextInput([1, 2]), VECTOR, truncated=False)
+    cache.put(TextInput([1, 2]), VECTOR, truncated=False, tokens=3)
     assert cache.get(TextInput([1, 2])) is None
 
 
@@ -64,11 +64,11 @@ def test_what_an_entry_is_said_to_take_is_about_what_it_takes(length: int) -> No
     import tracemalloc
 
     cache, vector = VectorCache(100), np.zeros(384, dtype=np.float32)
-    cache.put(TextInput("warm up"), vector, truncated=False)
+    cache.put(TextInput("warm up"), vector, truncated=False, tokens=3)
     tracemalloc.start()
     before, said = tracemalloc.get_traced_memory()[0], cache.n_bytes
     for i in range(1000):
-        cache.put(TextInput(f"{i:0{length}}"), vector, truncated=False)
+        cache.put(TextInput(f"{i:0{length}}"), vector, truncated=False, tokens=3)
     took = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert cache.n_bytes - said == pytest.approx(took, rel=0.15)

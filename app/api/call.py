@@ -5,10 +5,11 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api.compression import coding_for, compress, inflate, inflater_for
 from app.api.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
@@ -24,16 +25,30 @@ class ClientLeft(Exception):
     """The client closed the connection before its answer."""
 
 
+class CutShort(Exception):
+    """An answer that has begun ends before it is whole, as it says itself in what was sent last.
+
+    `status` is what is reported of it.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 class Call:
     """An incoming request: its id, when it began, the headers that matter here, a bounded body."""
 
     __slots__ = (
         "accept",
+        "accept_encoding",
         "authorization",
         "body_unread",
+        "content_encoding",
         "content_length",
         "content_type",
         "lane",
+        "parsed_s",
         "receive",
         "replied",
         "request_id",
@@ -47,9 +62,12 @@ class Call:
         self.receive = receive
         self.started = time.perf_counter()
         self.body_unread = True
+        self.parsed_s = 0.0
+        """Seconds until the request was read and understood."""
         self.replied = False
         """Whether an answer has begun; there can be no other then."""
         self.content_type = self.accept = self.authorization = self.request_id = b""
+        self.content_encoding = self.accept_encoding = b""
         self.lane: bytes | None = None
         self.timeout: bytes | None = None
         self.content_length = -1
@@ -60,6 +78,10 @@ class Call:
                 self.accept = value
             elif name == b"content-length":
                 self.content_length = int(value)
+            elif name == b"accept-encoding":
+                self.accept_encoding = value
+            elif name == b"content-encoding":
+                self.content_encoding = value
             elif name == b"authorization":
                 self.authorization = value
             elif name == b"x-lane":
@@ -72,16 +94,22 @@ class Call:
             self.request_id = b"%b-%x" % (_prefix.encode(), next(_numbers))
 
     async def read_json_body(self, limit: int, timeout_s: float) -> bytes:
-        """The whole body of a JSON request.
+        """The whole body of a JSON request, inflated where it came compressed.
 
-        Raises UnsupportedMediaType for another content type, BodyTooLarge beyond `limit` bytes, without reading
-        further, BodyTooSlow where it is not there in `timeout_s` seconds, and ClientLeft.
+        Raises UnsupportedMediaType for another content type or encoding, BodyTooLarge beyond `limit` bytes, as it came
+        or inflated, without reading or inflating further, BodyTooSlow where it is not there in `timeout_s` seconds,
+        InvalidInput where what is compressed is damaged, and ClientLeft.
         """
         kind = self.content_type.partition(b";")[0].strip().lower()
         if kind and kind != b"application/json" and not kind.endswith(b"+json"):
             raise UnsupportedMediaType(
                 f"The content type is {kind.decode('latin-1')!r}; send the body as application/json."
             )
+        if self.content_encoding and (inflater := inflater_for(self.content_encoding)) is not None:
+            return await inflate(await self._read(limit, timeout_s), inflater, limit)
+        return await self._read(limit, timeout_s)
+
+    async def _read(self, limit: int, timeout_s: float) -> bytes:
         if self.content_length > limit:
             raise BodyTooLarge(limit)
         message = await self.receive()
@@ -139,8 +167,17 @@ class Reply:
         self.body = body
         self.headers = [(b"content-type", content_type), *headers]
 
-    async def send(self, call: Call, send: Send) -> None:
-        """Send it; where the body of the call was not read, close the connection, but only after a moment."""
+    async def compressed(self, call: Call) -> "Reply":
+        """The same, smaller, where the client takes that; says to caches that this depends on what it takes."""
+        self.headers.append((b"vary", b"accept-encoding"))
+        if call.accept_encoding and (coding := coding_for(call.accept_encoding)) is not None:
+            self.body = await compress(self.body, coding)
+            self.headers.append((b"content-encoding", coding))
+        return self
+
+    async def send(self, call: Call, send: Send) -> int:
+        """Send it, and say with which status; where the body of the call was not read, close the connection, but only
+        after a moment."""
         close = self.status in (408, 413) and call.body_unread
         headers = [
             *self.headers,
@@ -155,3 +192,40 @@ class Reply:
         if close:
             await call.linger()
             await send({"type": "http.response.body", "body": b""})
+        return self.status
+
+
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends a part of an answer; waits while the client does not take what was sent before."""
+
+
+class StreamReply:
+    """What goes out bit by bit: `run` writes it. The first part, which may be empty, sends the status and headers."""
+
+    __slots__ = ("_content_type", "_run")
+
+    def __init__(self, content_type: bytes, run: Callable[[Write], Awaitable[None]]) -> None:
+        self._content_type = content_type
+        self._run = run
+
+    async def send(self, call: Call, send: Send) -> int:
+        """Have it written, and say with which status it is to be reported.
+
+        Where `run` fails once it has begun to write, the answer is left without its end: the server closes the
+        connection, and no client takes a part for the whole.
+        """
+
+        async def write(part: bytes) -> None:
+            if not call.replied:
+                headers = [(b"content-type", self._content_type), (b"x-request-id", call.request_id)]
+                call.replied = True
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+
+        try:
+            await self._run(write)
+        except CutShort as cut:
+            await call.linger()
+            return cut.status
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return 200

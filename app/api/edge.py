@@ -2,7 +2,8 @@
 
 import asyncio
 import hmac
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -12,15 +13,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.call import Call, ClientLeft, Reply
 from app.api.errors import (
+    ErrorShape,
     MethodNotAllowed,
     NotFound,
     Unauthorized,
     error_body,
     headers_of,
-    message_of,
-    status_of,
+    problem_of,
 )
-from app.api.routes import Route
+from app.api.routes import RouteTable
 from app.errors import ShuttingDown
 
 log = structlog.get_logger(__name__)
@@ -42,10 +43,14 @@ class Edge:
     each request gets its id, its key is checked, whatever goes wrong becomes a JSON error, and the end is reported.
     """
 
-    def __init__(self, app: ASGIApp, *, routes: Sequence[Route], api_key: str | None, report: Report) -> None:
+    def __init__(
+        self, app: ASGIApp, *, routes: RouteTable, api_key: str | None, compress_min_bytes: int, report: Report
+    ) -> None:
+        """Answers of at least `compress_min_bytes` bytes are compressed for clients that take that; 0 for none."""
         self._app = app
-        self._routes = {route.path: route for route in routes}
+        self._routes = routes
         self._api_key = api_key.encode() if api_key is not None else None
+        self._compress_min_bytes = compress_min_bytes or sys.maxsize
         self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,19 +58,22 @@ class Edge:
             await self._app(scope, receive, send)
             return
         call = Call(scope, receive)
-        route = self._routes.get(scope["path"])
-        label = route.path if route is not None else OTHER
+        methods = self._routes.at(scope["path"])
+        route = methods.get(scope["method"]) if methods else None
+        label = next(iter(methods.values())).path if methods else OTHER
         status = 500
         try:
             if route is None or not route.open:
                 self._authorize(call)
             if route is None:
+                if methods:
+                    raise MethodNotAllowed(scope["method"], scope["path"], ", ".join(methods))
                 status = await self._through_fastapi(call, send)
             else:
-                self._check_method(route, call.scope["method"])
                 reply = await route.endpoint(call)
-                status = reply.status
-                await reply.send(call, send)
+                if isinstance(reply, Reply) and len(reply.body) >= self._compress_min_bytes:
+                    reply = await reply.compressed(call)
+                status = await reply.send(call, send)
         except ClientLeft:
             status = CLIENT_LEFT
         except asyncio.CancelledError:  # the server's time to stop is over
@@ -82,11 +90,6 @@ class Edge:
         scheme, _, key = call.authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._api_key):
             raise Unauthorized("This service needs its API key: send the header Authorization: Bearer <key>.")
-
-    @staticmethod
-    def _check_method(route: Route, method: str) -> None:
-        if method != route.method and not (method == "HEAD" and route.method == "GET"):
-            raise MethodNotAllowed(method, route.path, route.allowed)
 
     async def _through_fastapi(self, call: Call, send: Send) -> int:
         status = 500
@@ -107,28 +110,30 @@ class Edge:
         if call.replied:
             log.warning("an answer could not be sent", request_id=call.request_id.decode(), error=repr(error))
             return CLIENT_LEFT
-        reply = reply_for(error, call.request_id)
+        reply = reply_for(error, call.request_id, self._routes.shape_at(call.scope["path"], call.scope["method"]))
         if reply.status == 500:
             log.error("a request failed", request_id=call.request_id.decode(), path=call.scope["path"], exc_info=error)
-        await reply.send(call, send)
-        return reply.status
+        return await reply.send(call, send)
 
 
-def reply_for(error: Exception, request_id: bytes) -> Reply:
+def reply_for(error: Exception, request_id: bytes, shape: ErrorShape) -> Reply:
     """The error as the client sees it."""
-    status, error_type = status_of(error)
-    body = error_body(message_of(error, status, request_id), error_type)
-    return Reply(status, body, b"application/json", headers_of(error))
+    problem = problem_of(error, request_id)
+    return Reply(problem.status, error_body(problem, shape), b"application/json", headers_of(error))
 
 
-async def on_http_exception(request: Request, error: Exception) -> Response:
-    """What FastAPI's own router refuses, in the same shape as every other error."""
-    assert isinstance(error, HTTPException)
-    path, method = request.scope["path"], request.scope["method"]
-    own = (
-        MethodNotAllowed(method, path, (error.headers or {}).get("Allow", "GET"))
-        if error.status_code == 405
-        else NotFound(f"There is nothing at {path}; GET /docs lists what there is.")
-    )
-    reply = reply_for(own, b"")
-    return Response(reply.body, reply.status, {name.decode(): value.decode() for name, value in reply.headers})
+def on_http_exception(routes: RouteTable) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """A handler for what FastAPI's own router refuses: it becomes an error like every other."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path, method = request.scope["path"], request.scope["method"]
+        own = (
+            MethodNotAllowed(method, path, (error.headers or {}).get("Allow", "GET"))
+            if error.status_code == 405
+            else NotFound(f"There is nothing at {path}; GET /docs lists what there is.")
+        )
+        reply = reply_for(own, b"", routes.shape_at(path, method))
+        return Response(reply.body, reply.status, {name.decode(): value.decode() for name, value in reply.headers})
+
+    return handle

@@ -1,51 +1,28 @@
 """The request of `POST /embed`: its form, its validation, and its description for OpenAPI."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import orjson
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-    model_validator,
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from app.api.inputs import (
+    INPUT_TYPE_SCHEMA,
+    Dimensions,
+    Inputs,
+    dimensions_schema,
+    inputs_schema,
+    is_one,
+    prompt_schema,
 )
-
-from app.embedder import Content, EmbedOptions, ModelInfo
-from app.errors import InvalidInput
-
-
-def _kind(inputs: Any) -> str:
-    """Which of the accepted forms a value means to be, so that errors speak of that form alone."""
-    if isinstance(inputs, list) and inputs:
-        first = inputs[0]
-        return "ids" if isinstance(first, int | float) else "id_lists" if isinstance(first, list) else "texts"
-    return "texts" if isinstance(inputs, list) else "text"
-
-
-def _whole(value: Any) -> Any:
-    """In JSON 2.0 is an integer too."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-TokenId = Annotated[int, BeforeValidator(_whole)]
-Dimensions = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-Inputs = Annotated[
-    Annotated[str, Tag("text")]
-    | Annotated[list[str], Field(fail_fast=True), Tag("texts")]
-    | Annotated[list[TokenId], Field(fail_fast=True), Tag("ids")]
-    | Annotated[list[Annotated[list[TokenId], Field(fail_fast=True)]], Field(fail_fast=True), Tag("id_lists")],
-    Discriminator(_kind),
-]
+from app.api.serving import Asked
+from app.api.validation import described, read_body
+from app.embedder import EmbedOptions, ModelInfo
 
 
 class EmbedRequest(BaseModel):
     """What to embed, and how. One of `inputs` and `text` is needed; unknown fields are ignored."""
 
+    tagged: ClassVar = ("inputs",)
     model_config = ConfigDict(
         strict=True, json_schema_extra={"oneOf": [{"required": ["inputs"]}, {"required": ["text"]}]}
     )
@@ -68,13 +45,27 @@ class EmbedRequest(BaseModel):
     truncation_direction: Literal["left", "right", "Left", "Right"] | None = Field(
         "right", description="The end that is cut off."
     )
-    prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
+    prompt_name: str | None = Field(
+        None, description="One of the model's prompts, put before each text; an empty name for none."
+    )
+    input_type: str | None = Field(
+        None,
+        description="What the inputs are, `query` or `document` for instance: the model's prompt for that, where it "
+        "has one, is put before each text.",
+    )
     dimensions: Dimensions | None = Field(
         None, description="Keep this many leading dimensions, then scale to unit length again."
     )
     encoding_format: Literal["float", "base64"] | None = Field(
         "float", description="Rows as lists of numbers, or as base64 of their little-endian float32 bytes."
     )
+
+    @field_validator("inputs", mode="before")
+    @classmethod
+    def _not_an_object(cls, inputs: Any) -> Any:
+        if isinstance(inputs, dict):
+            raise ValueError("is an object; sentences are compared at POST /similarity")
+        return inputs
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "EmbedRequest":
@@ -88,25 +79,16 @@ class EmbedRequest(BaseModel):
         """The same in the embedder's terms."""
         field = "inputs" if "inputs" in self.model_fields_set else "text"
         inputs: Any = self.inputs if field == "inputs" else self.text
-        one = isinstance(inputs, str) or (bool(inputs) and isinstance(inputs[0], int))
+        one = is_one(inputs)
         options = EmbedOptions(
             normalize=self.normalize is not False,
             truncate=self.truncate,
             cut_left=self.truncation_direction in ("left", "Left"),
             prompt_name=self.prompt_name,
             dimensions=self.dimensions,
+            input_type=self.input_type,
         )
         return Asked(field, [inputs] if one else inputs, one, options, self.encoding_format == "base64")
-
-
-class Asked(NamedTuple):
-    """A valid request: its inputs as a list, how they were sent, and what is wanted of them."""
-
-    field: str
-    contents: Sequence[Content]
-    one: bool
-    options: EmbedOptions
-    as_base64: bool
 
 
 SMALL_BODY = 4096
@@ -117,7 +99,7 @@ DEFAULTS = EmbedOptions()
 
 def parse(body: bytes) -> Asked:
     """What a body asks for; raises InvalidInput that names the first field at fault and its problem."""
-    return (_single_text(body) if len(body) <= SMALL_BODY else None) or _validated(body)
+    return (_single_text(body) if len(body) <= SMALL_BODY else None) or read_body(EmbedRequest, body).asked()
 
 
 def _single_text(body: bytes) -> Asked | None:
@@ -133,39 +115,14 @@ def _single_text(body: bytes) -> Asked | None:
     return Asked("inputs", [text], True, DEFAULTS, False)
 
 
-def _validated(body: bytes) -> Asked:
-    try:
-        return EmbedRequest.model_validate_json(body).asked()
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = _path(problem["loc"])
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    raise InvalidInput(f"{path}: {message}." if path else f"{message}.")
-
-
-def _path(loc: tuple[int | str, ...]) -> str:
-    """`('inputs', 'texts', 3)` as `inputs[3]`: the name of the form is no part of what the client sent."""
-    if loc and loc[0] == "inputs":
-        loc = (loc[0], *loc[2:])
-    return "".join(part if isinstance(part, str) else f"[{part}]" for part in loc)
-
-
 def body_schema(max_inputs: int, model: ModelInfo | None) -> dict[str, Any]:
     """The schema of a request with the limits in force: what validation alone does not know, the embedder refuses."""
-    schema = EmbedRequest.model_json_schema()
-    properties = schema["properties"]
-    text: dict[str, Any] = {"type": "string", "minLength": 1}
-    token_id: dict[str, Any] = {"type": "integer", "minimum": 0}
-    if model is not None:
-        token_id["maximum"] = model.vocabulary_size - 1
-        properties["dimensions"]["anyOf"][0]["maximum"] = model.dimension
-        properties["prompt_name"]["anyOf"] = [
-            *([{"enum": sorted(model.prompts)}] if model.prompts else []),
-            {"type": "null"},
-        ]
-    ids = {"type": "array", "minItems": 1, "items": token_id}
-    lists = [{"type": "array", "minItems": 1, "maxItems": max_inputs, "items": one} for one in (text, ids)]
-    described = {"title": "Inputs", "description": properties["inputs"]["description"]}
-    properties["inputs"] = {**described, "anyOf": [text, ids, *lists]}
-    del properties["text"]["default"]
+    schema = described(
+        EmbedRequest,
+        inputs=inputs_schema(max_inputs, model),
+        prompt_name=prompt_schema(model),
+        input_type=INPUT_TYPE_SCHEMA,
+        dimensions=dimensions_schema(model),
+    )
+    del schema["properties"]["text"]["default"]
     return schema

@@ -15,26 +15,32 @@ AT_ONCE_FLOATS = 16_000
 """Encoding this many floats holds the event loop for up to a millisecond or two; more are encoded in turns."""
 
 
-async def in_turns(encode: Callable[[Matrix], bytes], rows: Matrix) -> bytes:
-    """A JSON list made of the lists that `encode` makes of some rows at a time, so that others get the loop too."""
+async def in_turns(encode: Callable[[Matrix, int], bytes], rows: Matrix) -> bytes:
+    """A JSON list made of the lists that `encode` makes of some rows at a time, so that others get the loop too; it is
+    told the index of the first of them."""
     if rows.size <= AT_ONCE_FLOATS:
-        return encode(rows)
+        return encode(rows, 0)
     step = max(1, AT_ONCE_FLOATS // rows.shape[1])
     parts = []
     for start in range(0, len(rows), step):
-        parts.append(encode(rows[start : start + step])[1:-1])
+        parts.append(encode(rows[start : start + step], start)[1:-1])
         await asyncio.sleep(0)
     return b"[" + b",".join(parts) + b"]"
 
 
-def as_json(rows: Matrix) -> bytes:
+def as_json(rows: Matrix, first: int = 0) -> bytes:
     """`[[0.1,…],…]`, each float32 in its shortest exact form."""
     return orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def as_base64_json(rows: Matrix) -> bytes:
+def as_base64_json(rows: Matrix, first: int = 0) -> bytes:
     """`["AACAPw==",…]`: each row's little-endian float32 bytes in base64."""
-    return orjson.dumps([base64.b64encode(row).decode() for row in little_endian(rows)])
+    return orjson.dumps(as_base64(rows))
+
+
+def as_base64(rows: Matrix) -> list[str]:
+    """Each row's little-endian float32 bytes in base64."""
+    return [base64.b64encode(row).decode() for row in little_endian(rows)]
 
 
 def as_octets(rows: Matrix) -> bytes:

@@ -1,8 +1,11 @@
-"""The one table from errors to statuses, and the shape of an error's body."""
+"""The one table from errors to statuses, and how a protocol words an error's body."""
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import orjson
+from pydantic import BaseModel
 
 from app.errors import (
     BackendFailed,
@@ -15,7 +18,9 @@ from app.errors import (
     QueueFull,
     ShuttingDown,
     TokenizerFailed,
+    UnknownModel,
     WouldBeLate,
+    WrongModel,
 )
 
 
@@ -61,6 +66,7 @@ class UnsupportedMediaType(HttpError):
 TABLE: dict[type[Exception], tuple[int, str]] = {
     Unauthorized: (401, "Unauthorized"),
     NotFound: (404, "NotFound"),
+    UnknownModel: (404, "NotFound"),
     MethodNotAllowed: (405, "MethodNotAllowed"),
     BodyTooSlow: (408, "Timeout"),
     BodyTooLarge: (413, "TooLarge"),
@@ -68,6 +74,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     EmptyInput: (422, "Empty"),
     TokenizerFailed: (422, "Tokenizer"),
     InvalidInput: (422, "Validation"),
+    WrongModel: (424, "Backend"),
     QueueFull: (429, "Overloaded"),
     WouldBeLate: (429, "Overloaded"),
     BackendFailed: (500, "Backend"),
@@ -96,10 +103,51 @@ def message_of(error: Exception, status: int, request_id: bytes) -> str:
 def headers_of(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
     """Headers that go with the error: when to come back, what to authenticate with, which methods there are."""
     if isinstance(error, NotAccepted):
-        return ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
+        return (
+            (b"retry-after", b"%d" % math.ceil(error.retry_after_s)),
+            (b"retry-after-ms", b"%d" % math.ceil(error.retry_after_s * 1000)),  # what OpenAI's clients look at first
+        )
     return error.headers if isinstance(error, HttpError) else ()
 
 
-def error_body(message: str, error_type: str) -> bytes:
-    """The body of every error."""
-    return orjson.dumps({"error": message, "error_type": error_type})
+class Problem(NamedTuple):
+    """An error as a client may see it: `field` is where in the request it lies, None where that cannot be said."""
+
+    status: int
+    error_type: str
+    message: str
+    field: str | None = None
+
+
+class ErrorShape(NamedTuple):
+    """How a protocol words an error: the body, as a value for JSON, and its description."""
+
+    body: Callable[[Problem], object]
+    schema: type[BaseModel]
+
+
+class ErrorBody(BaseModel):
+    """An error, as text-embeddings-inference words it."""
+
+    error: str
+    error_type: str
+
+
+def _tei_body(problem: Problem) -> object:
+    return {"error": problem.message, "error_type": problem.error_type}
+
+
+TEI_ERROR = ErrorShape(_tei_body, ErrorBody)
+"""The shape of every path that no other protocol owns."""
+
+
+def problem_of(error: Exception, request_id: bytes) -> Problem:
+    """What the client is told of an error."""
+    status, error_type = status_of(error)
+    field = error.field if isinstance(error, InvalidInput | UnknownModel) else None
+    return Problem(status, error_type, message_of(error, status, request_id), field)
+
+
+def error_body(problem: Problem, shape: ErrorShape) -> bytes:
+    """The body of every error, worded by the protocol that was asked."""
+    return orjson.dumps(shape.body(problem))

@@ -1,4 +1,4 @@
-"""The vectorizers: one real, one simulated, and the only place that chooses between them."""
+"""The vectorizers: for embedding models, for classifiers, a simulated one, and the only place that chooses."""
 
 from typing import Any
 
@@ -22,9 +22,13 @@ def load_vectorizer(settings: Settings) -> Vectorizer[Any]:
             workers=settings.workers,
         )
     source = find_model(settings.model, settings.revision)
-    from app.vectorizers.text import TextVectorizer  # torch takes seconds to import; a wrong path is told before
+    # torch takes seconds to import; a wrong path is told before
+    from app.vectorizers.classifier import ClassifierVectorizer
+    from app.vectorizers.kinds import is_classifier
+    from app.vectorizers.text import TextVectorizer
 
-    return TextVectorizer(
+    kind = ClassifierVectorizer if is_classifier(source) else TextVectorizer
+    return kind(
         source,
         name=settings.served_model_name or source.name,
         device=settings.device,

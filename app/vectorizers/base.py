@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ class TextInput(NamedTuple):
     `content` is a text, or token ids of the model's own vocabulary with the special tokens it wants. A text is
     prefixed with `prompt`; ids are decoded first where there is a prompt. What exceeds the model's maximum is cut
     from the right, or from the left; where `truncate` is off, the embedder refuses what had to be cut. `normalize`
-    scales the vector to unit length.
+    scales the vector to unit length. `pair` is the second text where a model reads two at a time, as a cross-encoder
+    does; `per_token` is for the embedder: each token's vector is wanted instead of the pooled one.
     """
 
     content: str | list[int]
@@ -27,6 +28,21 @@ class TextInput(NamedTuple):
     cut_left: bool = False
     truncate: bool = True
     normalize: bool = True
+    pair: str | None = None
+    per_token: bool = False
+
+
+class Token(NamedTuple):
+    """One token of a text: characters `start` to `stop` of it, both None for a special token.
+
+    `text` is that part of the text; for a special token it is the token's own name.
+    """
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
 
 
 class Encoding(Protocol):
@@ -75,6 +91,9 @@ class ModelInfo:
     default_prompt_name: str | None = None
     warmup: Sequence[WarmupStep] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal["embedding", "classification"] = "embedding"
+    """What its rows are: vectors, or a classification head's logits, one for each of `labels`."""
+    labels: Sequence[str] = ()
 
 
 class Vectorizer(Protocol, Generic[E]):
@@ -102,6 +121,27 @@ class Vectorizer(Protocol, Generic[E]):
         `normalize` scales rows to unit length; None does as the model's own settings say.
 
         Raises OutOfMemory, NotFinite, BackendFailed.
+        """
+
+    def token_vectors(self, encodings: Sequence[E]) -> list[Matrix]:
+        """The model's last hidden state at each token, special tokens included, before pooling and not normalised: for
+        each encoding float32 of shape (n_tokens, width), in their order.
+
+        Raises as a call does, and WrongModel where the model has a classification head instead.
+        """
+
+    def tokens(self, texts: Sequence[str], *, special: bool) -> list[list[Token]]:
+        """The tokens of each text as they are, neither cut nor prefixed; with the special tokens the model wants, if
+        `special`. May be called from any thread.
+
+        Raises TokenizerFailed.
+        """
+
+    def decode(self, ids: Sequence[Sequence[int]], *, skip_special: bool) -> list[str]:
+        """The text of each list of token ids, which must be of the vocabulary; without special tokens, if
+        `skip_special`. May be called from any thread.
+
+        Raises TokenizerFailed.
         """
 
     def for_worker(self, index: int) -> "Vectorizer[E]":

@@ -1,214 +1,46 @@
 """TextVectorizer: the callable that owns a sentence-transformers model and its device."""
 
-import random
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import structlog
-import torch
 
-from app.errors import OutOfMemory, WorkerDied
-from app.vectorizers.base import Matrix, ModelInfo, TextInput, require_finite
-from app.vectorizers.choosing import CHECK_TEXTS, choose_forward, load_finite
-from app.vectorizers.cores import MEASURE_S, Cores, compare_workers, workers_that_pay
-from app.vectorizers.devices import card_names, choose_device, describe_device, granted_cores
-from app.vectorizers.dtypes import choose_dtype, name_of
-from app.vectorizers.forward.cuda import SLOTS, CudaForward
-from app.vectorizers.forward.padded import PaddedForward
+from app.vectorizers.base import Matrix, require_finite
+from app.vectorizers.choosing import choose_forward, load_finite
+from app.vectorizers.dtypes import choose_dtype
+from app.vectorizers.engine import Engine
+from app.vectorizers.forward import Forward
+from app.vectorizers.loading import LoadedModel
 from app.vectorizers.sources import ModelSource
 from app.vectorizers.tokenizer import TokenIds
-from app.vectorizers.warmup import LAST_TOKENS, LIMIT_S, TEXT_TOKENS, Budget, Thoroughness, describe_steps, sweep
 
-log = structlog.get_logger(__name__)
-
-DEFAULT_BUDGET = {"cpu": 1024, "cuda": 16_384}
-"""The token budget without a warm-up, by kind of device."""
-SPARE = 1
-"""So many workers there are on a CPU besides those that pay: a query need not wait for a bulk batch."""
-MOST_RECORDED_TOKENS = 2048
-"""Up to here a card's forward is taken to be bound by its launches; to be measured on one."""
-QUERY_TOKENS = 16
-"""Length of the texts with which counts of workers are compared: a query's."""
-OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
-"""In what torch says when there is no memory left and it has no class of its own for that: on the host, in cuBLAS, for
-pinned memory."""
+TINY = np.float32(1e-12)
+"""Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 
 
-class TextVectorizer:
-    """Embeds texts as `SentenceTransformer.encode` does, in batches that fit the device.
+class TextVectorizer(Engine):
+    """Embeds texts as `SentenceTransformer.encode` does, in batches that fit the device."""
 
-    The constructor does all that is costly: it loads weights, chooses the way through the model and checks its vectors
-    against sentence-transformers' own, measures the token budget and how many workers pay. `tokenize` may run beside
-    anything; so may the calls of as many workers as `info.workers` says, each of the vectorizer that `for_worker` gave
-    it, from its own thread.
-    """
+    kind = "embedding"
 
-    def __init__(
-        self,
-        source: ModelSource,
-        *,
-        name: str,
-        device: str = "auto",
-        dtype: str = "auto",
-        card: int = 0,
-        workers: int = 1,
-        warmup: Thoroughness = "full",
-        max_batch_tokens: int = 0,
-        max_batch_items: int = 512,
-        cuda_visible_devices: str | None = None,
-    ) -> None:
-        """`workers` are threads on a CPU and cards on CUDA, 0 for as many as pay; this object is for the `card`-th of
-        the cards."""
-        self._for_card = partial(
-            TextVectorizer, source, name=name, device=device, dtype=dtype, workers=workers, warmup="quick",
-            max_batch_items=max_batch_items, cuda_visible_devices=cuda_visible_devices,
-        )  # fmt: skip
-        self._cards = {card: self}
-        self._device = choose_device(device, card, cuda_visible_devices)
-        self._cores = Cores(granted_cores())
-        with self._cores:
-            chosen = choose_dtype(dtype, self._device, source)
-            loaded, expected = load_finite(source, self._device, chosen, may_widen=dtype == "auto")
-            self._tokenizer = loaded.tokenizer
-            self._dimension = loaded.dimension
-            self._ends_normalized = loaded.ends_normalized
-            self._default_prompt = loaded.default_prompt
-            self._max_batch_tokens = LAST_TOKENS  # until it is measured
-            self._forward = choose_forward(loaded, expected)
-        budget = self._warm_up(warmup, max_batch_items)
-        self._max_batch_tokens = max_batch_tokens or budget.max_batch_tokens
-        if isinstance(self._forward, PaddedForward) and budget.token_s:
-            self._forward.fit(self._max_batch_tokens, budget.base_s / budget.token_s)
-        self._slots = SLOTS if isinstance(self._forward, CudaForward) else 1
-        self._single_card = ":" in device
-        n_workers, side_by_side, details = self._count_workers(workers, budget, max_batch_items)
-        self._info = ModelInfo(
-            name=name,
-            dimension=self._dimension,
-            max_input_tokens=self._tokenizer.max_tokens,
-            vocabulary_size=self._tokenizer.vocabulary_size,
-            device=describe_device(self._device, cuda_visible_devices),
-            dtype=name_of(loaded.dtype),
-            max_batch_tokens=self._max_batch_tokens,
-            workers=n_workers,
-            side_by_side=side_by_side,
-            batch_base_s=budget.base_s,
-            batch_token_s=budget.token_s,
-            prompts=loaded.prompts,
-            default_prompt_name=loaded.default_prompt_name,
-            warmup=tuple(budget.steps),
-            details={
-                "architecture": loaded.architecture,
-                "modules": loaded.module_names,
-                "forward": self._forward.name,
-                **details,
-            },
+    def _load(self, source: ModelSource, dtype: str) -> tuple[LoadedModel, Forward]:
+        chosen = choose_dtype(dtype, self._device, source)
+        loaded, expected = load_finite(
+            lambda one: LoadedModel(source, self._device, one), chosen, may_widen=dtype == "auto"
         )
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
-
-    @property
-    def host_s(self) -> float:
-        return self._forward.host_s if isinstance(self._forward, CudaForward) else 0.0
-
-    def tokenize(self, inputs: Sequence[TextInput]) -> list[TokenIds]:
-        return self._tokenizer(inputs)
+        self._ends_normalized = loaded.ends_normalized
+        return loaded, choose_forward(loaded, expected)
 
     def __call__(self, inputs: Sequence[str] | Sequence[TokenIds], *, normalize: bool | None = None) -> Matrix:
-        """More than the token budget runs in parts, each within it or one text."""
-        texts = self._encode(inputs)
-        if not texts:
-            return np.empty((0, self._dimension), dtype=np.float32)
-        try:
-            with torch.inference_mode(), self._cores:
-                rows = [self._forward(part) for part in parts(texts, self._max_batch_tokens)]
-        except RuntimeError as error:
-            if not any(sign in str(error) for sign in OUT_OF_MEMORY) and not isinstance(error, torch.OutOfMemoryError):
-                if isinstance(error, torch.AcceleratorError):
-                    raise WorkerDied(f"The device can no longer be used: {error}") from error
-                raise
-            problem = str(error)
-        else:
-            return self._finished(rows, normalize)
-        torch.cuda.empty_cache()  # only here has the error let go of the tensors of the forward that failed
-        raise OutOfMemory(problem)
-
-    def _finished(self, rows: list[Matrix], normalize: bool | None) -> Matrix:
-        matrix = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        """Vectors, float32 of shape (n, dimension). More than the token budget runs in parts, each within it or one
+        text."""
+        rows = self._rows(inputs)
         if normalize if normalize is not None else self._ends_normalized:
-            matrix = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.float32(1e-12))
-        return require_finite(matrix)
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), TINY)
+        return require_finite(rows)
 
-    def for_worker(self, index: int) -> "TextVectorizer":
-        """On CUDA the copy on the worker's card, which may serve several workers; elsewhere the same weights."""
-        if self._device.type == "cuda":
-            card = min(self._cards) + index // self._slots
-            if card not in self._cards:
-                self._cards[card] = self._for_card(card=card, max_batch_tokens=self._max_batch_tokens)
-            return self._cards[card]
-        self(list(CHECK_TEXTS))  # this thread's own first call pays for its own thread team
-        return self
-
-    def _encode(self, inputs: Sequence[str] | Sequence[TokenIds]) -> list[TokenIds]:
-        """Texts are prefixed with the model's default prompt, as SentenceTransformer.encode does."""
-        texts = [TextInput(one, self._default_prompt) for one in inputs if isinstance(one, str)]
-        return self.tokenize(texts) if texts else [one for one in inputs if isinstance(one, TokenIds)]
-
-    # --- warm-up ----------------------------------------------------------------------------------------------------
-
-    def _warm_up(self, thoroughness: Thoroughness, max_batch_items: int) -> Budget:
-        """Pay every first-call cost before the first request, and measure how long forwards take."""
-        most = self._tokenizer.max_tokens
-        ids = random.Random(0).choices(range(self._tokenizer.vocabulary_size), k=most)
-
-        def run(items: int, tokens_each: int) -> None:
-            try:
-                self([TokenIds(ids[:tokens_each])] * items)
-            except OutOfMemory as error:
-                raise MemoryError from error
-
-        if thoroughness == "off":
-            run(1, min(TEXT_TOKENS, most))
-            return Budget(DEFAULT_BUDGET.get(self._device.type, 1024), 0.0, 0.0, ())
-        if isinstance(self._forward, CudaForward):
-            with torch.inference_mode():
-                self._forward.record(MOST_RECORDED_TOKENS, most)
-        budget = sweep(
-            run, text_tokens=min(TEXT_TOKENS, most), max_items=max_batch_items, time_limit_s=LIMIT_S[thoroughness]
-        )
-        log.info("measured how long forwards take", forward_ms=describe_steps(budget.steps))
-        return budget
-
-    def _count_workers(self, asked: int, budget: Budget, max_batch_items: int) -> tuple[int, int, dict[str, Any]]:
-        """How many workers the service should run, how many of them at a time, and what was found on the way."""
-        if self._device.type == "cuda":
-            cards = asked or (1 if self._single_card else len(card_names()))
-            return cards * self._slots, 0, {"peak_memory_bytes": torch.cuda.max_memory_allocated(self._device)}
-        if asked or self._device.type != "cpu" or not budget.steps:
-            return asked or 1, 0, {}
-        each = min(QUERY_TOKENS, self._tokenizer.max_tokens)
-        tokens = min(self._max_batch_tokens, int(MEASURE_S / budget.token_s))
-        texts = [TokenIds([0] * each)] * min(max_batch_items, max(1, tokens // each))
-        try:
-            measured = compare_workers(lambda: self(texts), self._cores.count)
-        except OutOfMemory:
-            return 1, 0, {}
-        found = {str(one.workers): round(one.batches_per_s * len(texts), 1) for one in measured}
-        log.info("measured how many workers pay", texts_per_s_by_workers=found)
-        pay = workers_that_pay(measured)
-        return pay + SPARE, pay, {"texts_per_s_by_workers": found}
-
-
-def parts(texts: Sequence[TokenIds], max_tokens: int) -> Iterator[Sequence[TokenIds]]:
-    """Split texts, in their order, so that each part holds at most `max_tokens` or is one text."""
-    start = tokens = 0
-    for end, text in enumerate(texts):
-        if end > start and tokens + text.n_tokens > max_tokens:
-            yield texts[start:end]
-            start, tokens = end, 0
-        tokens += text.n_tokens
-    yield texts[start:]
+    def token_vectors(self, encodings: Sequence[TokenIds]) -> list[Matrix]:
+        """Last hidden states, for each encoding float32 of shape (n_tokens, width), in parts as a call's."""
+        if not encodings:
+            return []
+        found = self._run(self._forward.token_vectors, encodings)
+        return [require_finite(rows) for part in found for rows in part]

@@ -1,12 +1,14 @@
 """The tokenizer step: texts to token ids, cut to what the model reads, without any state that a call could change."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from tokenizers import Tokenizer
 
 from app.errors import StartFailed, TokenizerFailed
-from app.vectorizers.base import TextInput
+from app.vectorizers.base import TextInput, Token
+
+T = TypeVar("T")
 
 DEFAULT_MAX_TOKENS = 512
 """Where neither the model nor its tokenizer names a maximum."""
@@ -15,12 +17,14 @@ DEFAULT_MAX_TOKENS = 512
 class TokenIds(NamedTuple):
     """One input as the model reads it: its token ids, how many were cut off, how many belong to the prompt.
 
-    `prompt_tokens` counts only where the model leaves the prompt out when it pools.
+    `prompt_tokens` counts only where the model leaves the prompt out when it pools. `types` are the token types, as
+    many as there are ids, where the model is told them; None for all 0.
     """
 
     ids: list[int]
     n_cut: int = 0
     prompt_tokens: int = 0
+    types: list[int] | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -33,6 +37,8 @@ class TextTokenizer:
     Both are done here instead, by each input's own wishes: the library's are settings of the tokenizer, and changing
     them between threads is an error ("Already borrowed").
     """
+
+    knows_types = False
 
     def __init__(
         self,
@@ -60,7 +66,7 @@ class TextTokenizer:
         sample = self._tokenizer.encode("a")
         self._n_before = sample.special_tokens_mask.index(0)
         self._n_after = sample.special_tokens_mask[::-1].index(0)
-        if any(sample.type_ids):
+        if any(sample.type_ids) and not self.knows_types:
             raise StartFailed(
                 "The model's tokenizer gives a text token types other than 0, which Convoy does not know."
             )
@@ -74,13 +80,30 @@ class TextTokenizer:
             for one, text in zip(inputs, texts, strict=True)
         ]
 
-    def _encode(self, texts: list[str]) -> list[Any]:
+    def tokens(self, texts: Sequence[str], *, special: bool) -> list[list[Token]]:
+        """The tokens of each text, with their places in it; raises TokenizerFailed. Any thread may call it."""
         try:
-            return self._tokenizer.encode_batch_fast(texts)
-        except BaseException as panic:
-            if type(panic).__name__ == "PanicException":  # Rust's, which would end the thread
-                raise TokenizerFailed(f"cannot be tokenized: {panic}") from panic
-            raise
+            encoded = panics_are_errors(
+                lambda: self._tokenizer.encode_batch(list(texts), add_special_tokens=special), "cannot be tokenized"
+            )
+        except (TypeError, ValueError) as error:
+            raise TokenizerFailed(f"cannot be tokenized: {error}") from error
+        return [_tokens_of(text, one) for text, one in zip(texts, encoded, strict=True)]
+
+    def decode(self, ids: Sequence[Sequence[int]], *, skip_special: bool) -> list[str]:
+        """The text of each list of token ids; raises TokenizerFailed. Any thread may call it."""
+        for one in ids:
+            if wrong := [token_id for token_id in one if not 0 <= token_id < self.vocabulary_size]:
+                raise TokenizerFailed(
+                    f"holds the token id {wrong[0]}; the model's vocabulary is 0 to {self.vocabulary_size - 1}"
+                )
+        lists = [list(one) for one in ids]
+        return panics_are_errors(
+            lambda: self._tokenizer.decode_batch(lists, skip_special_tokens=skip_special), "cannot be decoded"
+        )
+
+    def _encode(self, texts: Sequence[str | tuple[str, str]]) -> list[Any]:
+        return panics_are_errors(lambda: self._tokenizer.encode_batch_fast(list(texts)), "cannot be tokenized")
 
     def _as_text(self, one: TextInput) -> str | None:
         """What is to be tokenized, or None where the input brings its own ids."""
@@ -101,3 +124,23 @@ class TextTokenizer:
 
     def _prompt_tokens(self, prompt: str) -> int:
         return len(self._tokenizer.encode(prompt).ids) - self._n_after
+
+
+def panics_are_errors(call: Callable[[], T], problem: str) -> T:
+    """What the call of the library gives; raises TokenizerFailed where Rust panics, which would end the thread."""
+    try:
+        return call()
+    except BaseException as panic:
+        if type(panic).__name__ == "PanicException":
+            raise TokenizerFailed(f"{problem}: {panic}") from panic
+        raise
+
+
+def _tokens_of(text: str, encoded: Any) -> list[Token]:
+    """The tokens of an encoding of the library's; offsets count characters."""
+    return [
+        Token(token_id, token, True, None, None) if special else Token(token_id, text[start:stop], False, start, stop)
+        for token_id, token, special, (start, stop) in zip(
+            encoded.ids, encoded.tokens, encoded.special_tokens_mask, encoded.offsets, strict=True
+        )
+    ]

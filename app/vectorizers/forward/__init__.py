@@ -15,4 +15,7 @@ class Forward(Protocol):
         """What the log and `/info` call it."""
 
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
-        """Vectors, not normalised, float32 of shape (n, dimension), in the order of the texts."""
+        """Rows, not normalised, float32 of shape (n, dimension), in the order of the texts."""
+
+    def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
+        """The last hidden state at each token, for each text float32 of shape (n_tokens, width), in their order."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from app.vectorizers.base import Matrix
-from app.vectorizers.forward.attention import RaggedLayout, TiledLayout
+from app.vectorizers.forward.attention import Layout, RaggedLayout, TiledLayout
 from app.vectorizers.forward.graphs import Ladder
-from app.vectorizers.forward.packed import PackedModel
+from app.vectorizers.forward.packed import Packed, split
 from app.vectorizers.forward.row import Row
 from app.vectorizers.forward.staging import Slot, read
 from app.vectorizers.forward.tiles import plan_tiles
@@ -24,6 +24,9 @@ SLOTS = 2
 """Batches on their way at a time: while one runs, the next is staged and launched behind it."""
 RAGGED_CAPABILITY = (8, 0)
 """The kernel for ragged rows needs Ampere or newer, and a half number type."""
+
+Run = Callable[[Tensor, Tensor, Tensor, Layout], Tensor]
+"""What to compute from ids, positions and starts on the device."""
 
 
 def has_ragged_kernel(device: torch.device, dtype: torch.dtype) -> bool:
@@ -40,7 +43,7 @@ class CudaForward:
 
     name = "packed"
 
-    def __init__(self, model: PackedModel, device: torch.device, *, ragged: bool) -> None:
+    def __init__(self, model: Packed, device: torch.device, *, ragged: bool) -> None:
         self._model = model
         self._device = device
         self._ragged = ragged
@@ -63,7 +66,7 @@ class CudaForward:
         return self.ladder.rungs
 
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
-        """Vectors, not normalised, float32 of shape (n, dimension)."""
+        """Rows, not normalised, float32 of shape (n, dimension)."""
         started = time.perf_counter()
         row = self._model.pack(texts)
         slot, done = self._free.get()
@@ -83,6 +86,29 @@ class CudaForward:
             raise
         finally:
             self._free.put((slot, done))
+
+    def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
+        """Last hidden states, for each text float32 of shape (n_tokens, width).
+
+        Always eager; the way out is not through pinned memory, since these are many more numbers than rows have.
+        """
+        row = self._model.pack(texts)
+        slot, done = self._free.get()
+        try:
+            launch = self._stage_eagerly(row, slot, self._states)
+            with self._launching, torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+                states = launch()
+                done.record(self._stream)
+            done.synchronize()
+            return split(states.cpu().float().numpy(), row)
+        except BaseException:
+            self._stream.synchronize()
+            raise
+        finally:
+            self._free.put((slot, done))
+
+    def _states(self, ids: Tensor, positions: Tensor, _: Tensor, layout: Layout) -> Tensor:
+        return self._model.states(ids, positions, layout)
 
     def _took_the_host(self, seconds: float) -> None:
         self.host_s = HOST_MEMORY * self.host_s + (1 - HOST_MEMORY) * seconds if self.host_s else seconds
@@ -107,19 +133,22 @@ class CudaForward:
             arrays, recorded = found
             _, host = slot.stage(arrays)
             return lambda: recorded.replay(host)
-        return self._stage_ragged(row, slot) if self._ragged else self._stage_tiled(row, slot)
+        return self._stage_eagerly(row, slot, self._model)
 
-    def _stage_ragged(self, row: Row, slot: Slot) -> Callable[[], Tensor]:
+    def _stage_eagerly(self, row: Row, slot: Slot, run: Run) -> Callable[[], Tensor]:
+        return self._stage_ragged(row, slot, run) if self._ragged else self._stage_tiled(row, slot, run)
+
+    def _stage_ragged(self, row: Row, slot: Slot, run: Run) -> Callable[[], Tensor]:
         parts, host = slot.stage([row.ids, row.positions, row.starts.astype(np.int32)])
         longest = int(row.lengths.max())
 
         def launch() -> Tensor:
             ids, positions, starts = read(parts, host.to(self._device, non_blocking=True))
-            return self._model(ids, positions, starts, RaggedLayout(starts, longest))
+            return run(ids, positions, starts, RaggedLayout(starts, longest))
 
         return launch
 
-    def _stage_tiled(self, row: Row, slot: Slot) -> Callable[[], Tensor]:
+    def _stage_tiled(self, row: Row, slot: Slot, run: Run) -> Callable[[], Tensor]:
         plan = plan_tiles(row)
         parts, host = slot.stage([row.ids, row.positions, row.starts, *[part for part in plan[1:] if part is not None]])
 
@@ -127,6 +156,6 @@ class CudaForward:
             ids, positions, starts, *rest = read(parts, host.to(self._device, non_blocking=True))
             there = iter(rest)
             tensors = [None if part is None else next(there) for part in plan[1:]]
-            return self._model(ids, positions, starts, TiledLayout(plan.groups, *tensors))
+            return run(ids, positions, starts, TiledLayout(plan.groups, *tensors))
 
         return launch

@@ -17,10 +17,15 @@ from app.vectorizers.forward.linear import Function, linear, prepack_linears
 
 GELU = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
 """What transformers calls a GELU, and what torch calls its approximation."""
+TYPE_STRIDE = 1 << 20
+"""For models without a table of positions: more than any text has tokens."""
 
 
 class Encoder(Protocol):
     """From token ids and position ids, each of shape (tokens,), to hidden states (tokens, width)."""
+
+    type_stride: int
+    """What a position grows by with each token type; 0 where the encoder takes all tokens for those of type 0."""
 
     def __call__(self, ids: Tensor, positions: Tensor, layout: Layout) -> Tensor: ...
 
@@ -28,7 +33,9 @@ class Encoder(Protocol):
 class AnyEncoder:
     """A model of transformers' whose attention is taken over; nothing else about it is known."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, typed: bool = False) -> None:
+        """`typed`: positions tell token types too, where the model knows more than one."""
+        self.type_stride = TYPE_STRIDE if typed and _n_types(model) > 1 else 0
         if getattr(model, "pooler", None) is not None:
             model.pooler = None  # its output is not read
         prepack_linears(model)
@@ -37,7 +44,11 @@ class AnyEncoder:
         self._model = model
 
     def __call__(self, ids: Tensor, positions: Tensor, layout: Layout) -> Tensor:
-        outputs = self._model(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0), layout=layout)
+        types = {}
+        if self.type_stride:
+            types["token_type_ids"] = positions.div(self.type_stride, rounding_mode="floor").unsqueeze(0)
+            positions = positions.remainder(self.type_stride)
+        outputs = self._model(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0), layout=layout, **types)
         states: Tensor = outputs.last_hidden_state[0]
         return states
 
@@ -56,14 +67,19 @@ class Layer(NamedTuple):
 class BertEncoder:
     """BERT's encoder: attention, then two linear layers, each added to its input and then normalised."""
 
-    def __init__(self, model: Any, gelu: str) -> None:
-        """`model` is of a family in `PARTS`; `gelu` is what torch calls the approximation of its activation."""
+    def __init__(self, model: Any, gelu: str, *, typed: bool = False) -> None:
+        """`model` is of a family in `PARTS`; `gelu` is what torch calls the approximation of its activation. `typed`:
+        positions tell token types too, where the model knows more than one."""
         config = model.config
         embeddings = model.embeddings
         types = getattr(embeddings, "token_type_embeddings", None)
         places = embeddings.position_embeddings.weight.detach()
+        self.type_stride = len(places) if typed and _n_types(model) > 1 else 0
         self._words = embeddings.word_embeddings.weight.detach()
-        self._places = places if types is None else places + types.weight.detach()[0]
+        self._places = places
+        if types is not None:
+            known = types.weight.detach()[: None if self.type_stride else 1]
+            self._places = torch.cat([places + one for one in known])
         self._norm = _norm(embeddings.LayerNorm)
         self._heads = config.num_attention_heads
         self._layers = [
@@ -120,13 +136,22 @@ LAYERS = {
 PARTS: Mapping[str, Parts] = dict.fromkeys(LAYERS, _bert_layer) | {"distilbert": _distilbert_layer}
 
 
-def encoder_of(model: Any) -> Encoder:
-    """The fastest encoder for a model of transformers', which is changed in place or read out."""
+def encoder_of(model: Any, *, typed: bool = False) -> Encoder:
+    """The fastest encoder for a model of transformers', which is changed in place or read out.
+
+    `typed`: tokens may be of other types than 0, which `type_stride` brings into their positions.
+    """
     if model.config.model_type in PARTS:
         activation = model.config.activation if model.config.model_type == "distilbert" else model.config.hidden_act
         if activation in GELU:
-            return BertEncoder(model, GELU[activation])
-    return AnyEncoder(model)
+            return BertEncoder(model, GELU[activation], typed=typed)
+    return AnyEncoder(model, typed=typed)
+
+
+def _n_types(model: Any) -> int:
+    """How many token types the model has an embedding for."""
+    table = getattr(getattr(model, "embeddings", None), "token_type_embeddings", None)
+    return table.num_embeddings if isinstance(table, nn.Embedding) else 0
 
 
 def _linear(module: nn.Linear, gelu: str | None = None) -> Function:

@@ -3,10 +3,11 @@ positions can be given token by token."""
 
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
+from app.vectorizers.forward.heads import HEADS
 from app.vectorizers.forward.pooling import POOLS
 
 FAMILIES = (
@@ -42,8 +43,7 @@ def check_can_pack(model: SentenceTransformer) -> None:
     """Raises CannotPack with a sentence's worth of reason."""
     first, second = (*list(model), None)[:2]
     assert isinstance(first, Transformer)
-    if model.device.type not in ("cpu", "cuda"):
-        raise CannotPack(f"packing has not been tried on {model.device.type}")
+    _check_device(model)
     config = first.auto_model.config
     if config.model_type not in FAMILIES:
         raise CannotPack(f"the architecture {config.model_type} is not among those known to pack")
@@ -55,6 +55,20 @@ def check_can_pack(model: SentenceTransformer) -> None:
         raise CannotPack(f"the pooling {second.pooling_mode} is not among {', '.join(POOLS)}")
     if not second.include_prompt:
         raise CannotPack("its pooling leaves the prompt out")
+
+
+def check_can_pack_classifier(model: CrossEncoder) -> None:
+    """Raises CannotPack with a sentence's worth of reason."""
+    _check_device(model)
+    whole: Any = model.model
+    family = whole.config.model_type
+    if family not in HEADS:
+        raise CannotPack(f"the classification head of the architecture {family} is not among those known to pack")
+
+
+def _check_device(model: SentenceTransformer | CrossEncoder) -> None:
+    if model.device.type not in ("cpu", "cuda"):
+        raise CannotPack(f"packing has not been tried on {model.device.type}")
 
 
 def pad_position(config: Any) -> int | None:

@@ -1,17 +1,21 @@
 """The padded forward, for what cannot be packed: sentence-transformers' own modules over texts of like length."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
-from torch import nn
+from torch import Tensor, nn
 
+from app.errors import BackendFailed
 from app.vectorizers.base import Matrix
 from app.vectorizers.tokenizer import TextTokenizer, TokenIds
+
+Output = Literal["sentence_embedding", "scores"]
+"""What the modules call the rows that are wanted: an embedding model's vectors, a cross-encoder's logits."""
 
 LEAST_FORWARD_COST_TOKENS = 32
 """No forward is so cheap that padding this little is worth another; a measurement that says so was disturbed."""
@@ -26,9 +30,17 @@ class PaddedForward:
 
     name = "padded, sorted by length"
 
-    def __init__(self, model: SentenceTransformer, tokenizer: TextTokenizer, *, max_tokens: int) -> None:
+    def __init__(
+        self,
+        model: SentenceTransformer | CrossEncoder,
+        tokenizer: TextTokenizer,
+        *,
+        max_tokens: int,
+        output: Output = "sentence_embedding",
+    ) -> None:
         modules = list(model)
         self._modules = nn.Sequential(*(modules[:-1] if isinstance(modules[-1], Normalize) else modules)).eval()
+        self._output = output
         self._device = model.device
         self._pad_id = tokenizer.pad_id
         self._pad_left = tokenizer.pad_left
@@ -41,22 +53,49 @@ class PaddedForward:
         self.forward_cost_tokens = max(LEAST_FORWARD_COST_TOKENS, forward_cost_tokens)
 
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
-        """Vectors, not normalised, float32 of shape (n, dimension); read from the device once, at the end."""
+        """Rows, not normalised, float32 of shape (n, dimension); read from the device once, at the end."""
         buckets = self._buckets(texts)
-        vectors = torch.cat([self._run([texts[i] for i in bucket]) for bucket in buckets]).cpu().numpy()
-        rows: Matrix = np.empty_like(vectors)
-        rows[np.concatenate(buckets)] = vectors
+        found = torch.cat([self._run([texts[i] for i in bucket]) for bucket in buckets]).cpu().numpy()
+        rows: Matrix = np.empty_like(found)
+        rows[np.concatenate(buckets)] = found
         return rows
 
-    def _run(self, texts: Sequence[TokenIds]) -> torch.Tensor:
+    def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
+        """Last hidden states, for each text float32 of shape (n_tokens, width)."""
+        found: dict[int, Matrix] = {}
+        for bucket in self._buckets(texts):
+            found.update(zip(bucket, self._token_vectors([texts[i] for i in bucket]), strict=True))
+        return [found[i] for i in range(len(texts))]
+
+    def _run(self, texts: Sequence[TokenIds]) -> Tensor:
+        rows: Tensor = self._modules(self._features(texts))[self._output]
+        return rows.float()
+
+    def _token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
+        features = self._modules[0](self._features(texts))
+        if "token_embeddings" not in features:
+            raise BackendFailed("This model gives no vector for each token.")
+        states: Matrix = features["token_embeddings"].float().cpu().numpy()
+        return [
+            one[len(one) - text.n_tokens :] if self._pad_left else one[: text.n_tokens]
+            for one, text in zip(states, texts, strict=True)
+        ]
+
+    def _features(self, texts: Sequence[TokenIds]) -> dict[str, Any]:
+        """What the modules read: ids (n, longest), and what goes with them."""
         ids, mask = pad([text.ids for text in texts], self._pad_id, left=self._pad_left)
-        features: dict[str, Any] = {"input_ids": torch.from_numpy(ids).to(self._device)}
+        features: dict[str, Any] = {"input_ids": self._to_device(ids)}
         if mask is not None:
-            features["attention_mask"] = torch.from_numpy(mask).to(self._device)
+            features["attention_mask"] = self._to_device(mask)
+        if any(text.types is not None for text in texts):
+            types, _ = pad([text.types or [0] * text.n_tokens for text in texts], 0, left=self._pad_left)
+            features["token_type_ids"] = self._to_device(types)
         if prompt_tokens := texts[0].prompt_tokens:
             features["prompt_length"] = prompt_tokens
-        vectors: torch.Tensor = self._modules(features)["sentence_embedding"]
-        return vectors.float()
+        return features
+
+    def _to_device(self, array: npt.NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
 
     def _buckets(self, texts: Sequence[TokenIds]) -> list[list[int]]:
         """Positions of the texts of each forward: of like length, and of one prompt length."""

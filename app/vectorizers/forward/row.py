@@ -60,3 +60,17 @@ def _positions_like_roberta(ids: Ints, starts: Ints, lengths: Ints, pad: int) ->
     positions = np.full(len(ids), pad, np.int64)
     positions[:real] += within * counted
     return positions
+
+
+def add_types(row: Row, types: Sequence[Sequence[int] | None], stride: int) -> Row:
+    """The row with `stride` times its type added to each token's position, so that one number tells both.
+
+    `types` holds one list for each text, of a type for each of its tokens, or None for all 0.
+    """
+    if not any(types):
+        return row
+    positions = row.positions.copy()
+    for start, one in zip(row.starts[:-1].tolist(), types, strict=True):
+        if one:
+            positions[start : start + len(one)] += stride * np.array(one, np.int64)
+    return row._replace(positions=positions)
