@@ -17,7 +17,7 @@ serve: $(VENV)/.runtime ## serve the bundled model; HOST= and PORT= override, AR
 	$(BIN)/python -m app serve --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/.dev ## all tests, with the real model in a real server process
-	$(BIN)/python -m pytest --ignore=tests/clients $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 
 test-clients: $(VENV)/.dev $(CLIENTS)/.installed ## the client libraries of docs/clients.md, as published, against a real server (needs npm)
 	$(BIN)/python -m pytest tests/clients $(ARGS)

@@ -8,6 +8,10 @@ import structlog
 NOISY = ("uvicorn.error", "sentence_transformers", "httpx", "transformers")
 """Libraries that tell at `info` what only their own authors want to know."""
 
+LEFT_OPEN = "ASGI callable returned without completing response."
+"""How uvicorn sees an answer that is cut short on purpose, which is the only way to make it close the connection; who
+cuts one says why."""
+
 
 def configure_logging(log_format: str, log_level: str) -> None:
     """Send this project's events and every library's records to standard error in one format."""
@@ -29,6 +33,7 @@ def configure_logging(log_format: str, log_level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_render(log_format)))
     logging.basicConfig(handlers=[handler], level=log_level.upper(), force=True)
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != LEFT_OPEN)
     for name in NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(log_level.upper())))
 

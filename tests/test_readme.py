@@ -69,7 +69,15 @@ def test_the_readme_has_examples_to_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/batching.md", "docs/performance.md"]
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/batching.md",
+        "docs/clients.md",
+        "docs/performance.md",
+    ],
 )
 def test_links_to_files_of_the_project_lead_somewhere(document: str) -> None:
     path = ROOT / document

@@ -42,6 +42,7 @@ class Route:
     shape: ErrorShape = TEI_ERROR
     content_type: str = "application/json"
     """Of the request body."""
+    body_required: bool = True
 
     @property
     def statuses(self) -> list[int]:
@@ -120,7 +121,7 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> None:
                 schema = route.body_schema()
                 described["components"]["schemas"].update(schema.pop("$defs", {}))
                 content = {"schema": schema, "examples": dict(route.examples)}
-                body = {"required": True, "content": {route.content_type: content}}
+                body = {"required": route.body_required, "content": {route.content_type: content}}
                 described["paths"][route.path][route.method.lower()]["requestBody"] = body
             parameters = [
                 {"name": name, "in": place, "required": False, "schema": schema, "description": meaning}

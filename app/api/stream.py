@@ -289,6 +289,7 @@ def stream_route(streaming: Streaming, serving: Serving) -> Route:
         query=lambda: query_schema(serving.model()),
         errors=(401, 408, 413, 415, 422, 424, 500, 503),
         body_schema=lambda: {"type": "string"},
-        content_type=NDJSON.decode(),
+        content_type="text/plain",  # one of CONTENT_TYPES that every tool can send
+        body_required=False,
         examples=EXAMPLES,
     )
