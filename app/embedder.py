@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.batching import Answer, LaneName, Prepared
+from app.batching import LaneName, Prepared
 from app.errors import ConvoyError, EmptyInput, InvalidInput, TokenizerFailed
-from app.intake import NOWHERE, Bill, Intake, characters_of, count_cut
+from app.intake import EMPTY, NOWHERE, Bill, Intake, characters_of
 from app.prompts import NO_PROMPT, prompt_for, unknown_prompt
 from app.vector_cache import CachedVector, VectorCache
 from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput, Vectorizer
@@ -93,8 +93,8 @@ class Embedder:
         inputs = self._inputs(contents, options, prompt_name)
         lane = self._intake.lane(options.lane, len(inputs))
         if self._cache is None:
-            answer = await self._intake.submit(inputs, lane, deadline)
-            return Embeddings(finish(answer.rows, options), bill_of(inputs, answer, prompt_name))
+            answer, bill = await self._intake.submit(inputs, lane, deadline, prompt_name)
+            return Embeddings(finish(answer.rows, options), bill)
         return await self._through_cache(self._cache, inputs, lane, deadline, options, prompt_name)
 
     async def embed_tokens(self, contents: Sequence[Content], options: EmbedOptions) -> TokenVectors:
@@ -103,8 +103,9 @@ class Embedder:
         self._check(contents, options)
         prompt_name = self._prompt_name(options)
         inputs = [one._replace(per_token=True) for one in self._inputs(contents, options, prompt_name)]
-        answer = await self._intake.submit(inputs, self._intake.lane(options.lane, len(inputs)), deadline)
-        return TokenVectors(answer.rows, bill_of(inputs, answer, prompt_name))
+        lane = self._intake.lane(options.lane, len(inputs))
+        answer, bill = await self._intake.submit(inputs, lane, deadline, prompt_name)
+        return TokenVectors(answer.rows, bill)
 
     async def _through_cache(
         self,
@@ -119,18 +120,21 @@ class Embedder:
         found: list[CachedVector | None] = [cache.get(one) for one in inputs]
         new = [one for one, entry in zip(inputs, found, strict=True) if entry is None]
         self._report_cache(len(inputs) - len(new), len(new))
-        answer = await self._intake.submit(new, lane, deadline) if new else NOWHERE
+        answer, bill = await self._intake.submit(new, lane, deadline) if new else (NOWHERE, EMPTY)
         for one, row, ready in zip(new, answer.rows, answer.payloads, strict=True):
             cache.put(one, row, truncated=ready.encoding.n_cut > 0, tokens=ready.encoding.n_tokens)
         computed = iter(answer.rows)
         rows = [next(computed) if entry is None else entry.vector for entry in found]
         kept = [entry for entry in found if entry is not None]
-        bill = bill_of(inputs, answer, prompt_name)._replace(
-            tokens=answer.tokens + sum([entry.tokens for entry in kept]),
-            truncated=count_cut(answer) + sum([entry.truncated for entry in kept]),
+        whole = Bill(
+            characters=sum([characters_of(one) for one in inputs]),
+            tokens=bill.tokens + sum([entry.tokens for entry in kept]),
+            truncated=bill.truncated + sum([entry.truncated for entry in kept]),
             cached=len(kept),
+            prompt_name=prompt_name or None,
+            way=answer,
         )
-        return Embeddings(finish(rows, options), bill)
+        return Embeddings(finish(rows, options), whole)
 
     def check_options(self, options: EmbedOptions) -> None:
         """Raises InvalidInput where an option cannot be served, whatever the inputs."""
@@ -182,12 +186,6 @@ class Embedder:
         if options.prompt_name and options.prompt_name not in self.model.prompts:
             raise unknown_prompt(options.prompt_name, self.model.prompts)
         return options.prompt_name
-
-
-def bill_of(inputs: Sequence[TextInput], answer: Answer[Any], prompt_name: str | None) -> Bill:
-    """What a request cost that was run as a whole."""
-    characters = sum([characters_of(one) for one in inputs])
-    return Bill(characters, answer.tokens, count_cut(answer), 0, prompt_name or None, answer)
 
 
 def alike(one: TextInput) -> Hashable:

@@ -29,6 +29,9 @@ class Bill(NamedTuple):
     way: Answer[Any]
 
 
+EMPTY = Bill(0, 0, 0, 0, None, NOWHERE)
+
+
 class Intake:
     """Checks, sizes and submits the inputs of requests."""
 
@@ -79,23 +82,29 @@ class Intake:
         """The lane asked for, or the one that a request of so many inputs takes."""
         return asked or ("interactive" if n_inputs <= self._interactive_inputs else "bulk")
 
-    async def submit(self, inputs: Sequence[TextInput], lane: LaneName, deadline: float) -> Answer[Any]:
+    async def submit(
+        self, inputs: Sequence[TextInput], lane: LaneName, deadline: float, prompt_name: str = ""
+    ) -> tuple[Answer[Any], Bill]:
         """Have the inputs run; raises what `Batcher.submit` raises. Learns how many tokens texts have."""
-        answer = await self._batcher.submit(inputs, [self._size(one) for one in inputs], lane=lane, deadline=deadline)
-        texts = characters = tokens = 0
-        for one, ready in zip(inputs, answer.payloads, strict=True):
-            if isinstance(one.content, str):
+        characters = [characters_of(one) for one in inputs]
+        sizes = [self._size(one, n) for one, n in zip(inputs, characters, strict=True)]
+        answer = await self._batcher.submit(inputs, sizes, lane=lane, deadline=deadline)
+        texts = tokens = cut = 0
+        for n, ready in zip(characters, answer.payloads, strict=True):
+            encoding = ready.encoding
+            cut += encoding.n_cut > 0
+            if n:
                 texts += 1
-                characters += characters_of(one)
-                tokens += ready.encoding.n_tokens + ready.encoding.n_cut
+                tokens += encoding.n_tokens + encoding.n_cut
+        total = sum(characters)
         if texts:
-            self._estimate.learn(texts, characters, tokens)
-        return answer
+            self._estimate.learn(texts, total, tokens)
+        return answer, Bill(total, answer.tokens, cut, 0, prompt_name or None, answer)
 
-    def _size(self, one: TextInput) -> int:
+    def _size(self, one: TextInput, characters: int) -> int:
         """About how many tokens the model will read."""
-        if isinstance(one.content, str):
-            return self._estimate.of_text(characters_of(one))
+        if characters:
+            return self._estimate.of_text(characters)
         return self._estimate.of_ids(len(one.content)) + self._estimate.of_text(len(one.prompt))
 
 
@@ -104,8 +113,3 @@ def characters_of(one: TextInput) -> int:
     if not isinstance(one.content, str):
         return 0
     return len(one.prompt) + len(one.content) + (len(one.pair) if one.pair is not None else 0)
-
-
-def count_cut(answer: Answer[Any]) -> int:
-    """How many inputs of an answer were cut."""
-    return sum([ready.encoding.n_cut > 0 for ready in answer.payloads])

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching import LaneName
-from app.embedder import bill_of
 from app.errors import EmptyInput
 from app.intake import Bill, Intake
 from app.vectorizers.base import Matrix, ModelInfo, TextInput
@@ -61,8 +60,8 @@ class Scorer:
             )
             for first, second in pairs
         ]
-        answer = await self._intake.submit(inputs, self._intake.lane(options.lane, len(inputs)), deadline)
-        return Scores(np.stack(answer.rows), bill_of(inputs, answer, None))
+        answer, bill = await self._intake.submit(inputs, self._intake.lane(options.lane, len(inputs)), deadline)
+        return Scores(np.stack(answer.rows), bill)
 
 
 def probabilities(logits: Matrix, *, independent: bool) -> Matrix:

@@ -18,29 +18,19 @@ HEADERS: dict[str, Any] = {
     "X-Compute-Time": {"schema": {"type": "integer"}, "description": "Milliseconds in the service."},
     "X-Compute-Characters": {"schema": {"type": "integer"}, "description": "Characters of all inputs."},
     "X-Compute-Tokens": {"schema": {"type": "integer"}, "description": "Tokens the model read for this request."},
-    "X-Total-Time": {"schema": {"type": "integer"}, "description": "Milliseconds in the service."},
-    "X-Tokenization-Time": {"schema": {"type": "integer"}, "description": "Of those, until it was tokenized."},
-    "X-Queue-Time": {"schema": {"type": "integer"}, "description": "Of those, waiting for its batch."},
-    "X-Inference-Time": {"schema": {"type": "integer"}, "description": "Of those, in the model."},
 }
 
 
 def headers_for(call: Call, bill: Bill, compute_type: bytes) -> list[tuple[bytes, bytes]]:
-    """The bill as `Server-Timing`, the same as text-embeddings-inference gives it (whole milliseconds), the prompt
-    that was applied, and how many inputs were cut."""
-    way = bill.way
+    """The bill as `Server-Timing`, text-embeddings-inference's `x-compute-…`, the prompt that was applied, and how many
+    inputs were cut. Each header costs about half a microsecond, so what `Server-Timing` has is not said twice."""
     total_s = call.elapsed_s
-    total = b"%d" % (total_s * 1e3)
     headers = [
         (b"server-timing", server_timing(bill, call.parsed_s, total_s)),
         (b"x-compute-type", compute_type),
-        (b"x-compute-time", total),
+        (b"x-compute-time", b"%d" % (total_s * 1e3)),
         (b"x-compute-characters", b"%d" % bill.characters),
         (b"x-compute-tokens", b"%d" % bill.tokens),
-        (b"x-total-time", total),
-        (b"x-tokenization-time", b"%d" % (way.prepare_s * 1e3)),
-        (b"x-queue-time", b"%d" % (way.queue_s * 1e3)),
-        (b"x-inference-time", b"%d" % (way.run_s * 1e3)),
     ]
     if bill.prompt_name:
         headers.append((b"x-prompt-name", bill.prompt_name.encode("ascii", "backslashreplace")))

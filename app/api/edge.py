@@ -60,7 +60,7 @@ class Edge:
         call = Call(scope, receive)
         methods = self._routes.at(scope["path"])
         route = methods.get(scope["method"]) if methods else None
-        label = next(iter(methods.values())).path if methods else OTHER
+        label = route.path if route is not None else next(iter(methods.values())).path if methods else OTHER
         status = 500
         try:
             if route is None or not route.open:

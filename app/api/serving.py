@@ -91,17 +91,17 @@ class Serving:
         call.parsed_s = call.elapsed_s
         return asked
 
-    async def embed(self, call: Call, asked: Asked) -> Embeddings:
+    def embed(self, call: Call, asked: Asked) -> Awaitable[Embeddings]:
         """The vectors asked for; raises what `Embedder.embed` raises, with the field named as the client has it."""
         options = with_headers(asked.options, call)
         embedder = self._embedder()
-        return await self._watched(call, embedder.embed(asked.contents, options), asked.field, asked.one)
+        return self._watched(call, embedder.embed(asked.contents, options), asked.field, asked.one)
 
-    async def embed_tokens(self, call: Call, asked: Asked) -> TokenVectors:
+    def embed_tokens(self, call: Call, asked: Asked) -> Awaitable[TokenVectors]:
         """The vectors of each token; raises what `Embedder.embed_tokens` raises."""
         options = with_headers(asked.options, call)
         embedder = self._embedder()
-        return await self._watched(call, embedder.embed_tokens(asked.contents, options), asked.field, asked.one)
+        return self._watched(call, embedder.embed_tokens(asked.contents, options), asked.field, asked.one)
 
     async def score(
         self, call: Call, pairs: Sequence[Pair], options: ScoreOptions, field: str, *, one: bool = False

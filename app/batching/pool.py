@@ -141,7 +141,8 @@ class Pool(Generic[R]):
         """How many times as long as alone the next batch should take, beside those that run already."""
         if self._host_s():
             return 1
-        return 1 + min([len(device.running) for device in self._devices if device.free], default=self.crowd - 1)
+        running = [len(device.running) for device in self._devices if device.free]
+        return 1 + min(running) if running else self.crowd
 
     def ready_in_s(self, now: float) -> float | None:
         """In how many seconds the next batch may go: 0 for at once, None for not before a worker returns."""
