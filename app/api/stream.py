@@ -30,7 +30,14 @@ from app.vectorizers.base import Matrix
 log = structlog.get_logger(__name__)
 
 NDJSON = b"application/x-ndjson"
-CONTENT_TYPES = (b"", NDJSON, b"application/jsonl", b"application/json-lines", b"text/plain")
+CONTENT_TYPES = (
+    b"",
+    NDJSON,
+    b"application/octet-stream",
+    b"application/jsonl",
+    b"application/json-lines",
+    b"text/plain",
+)
 GROUPS_IN_FLIGHT = 3
 """One at the device, one behind it, one whose answers go out."""
 LONGEST_PAUSE_S = 2.0
