@@ -91,6 +91,12 @@ def test_embed_all_gives_a_row_for_each_token(client: httpx.Client) -> None:
     assert post(client, "/embed_all", inputs="a b c") == [one], "no row depends on the company"
 
 
+def test_embed_all_is_bounded_in_tokens(client: httpx.Client) -> None:
+    answer = client.post("/embed_all", json={"inputs": ["word " * 300] * 2000})
+    assert answer.status_code == 422
+    assert "limit is 16384 in one request" in answer.json()["error"]
+
+
 def test_embed_all_and_embed_share_a_batch_without_harm(client: httpx.Client) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
