@@ -153,3 +153,31 @@ def test_megabytes_of_which_the_model_reads_a_page_do_not_wait_in_the_queue() ->
 def test_a_row_of_zeros_stays_what_it_is() -> None:
     zeros = np.zeros(4, dtype=np.float32)
     assert finish([zeros, zeros], EmbedOptions(dimensions=2)).tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_kind_of_input_gets_the_models_prompt_for_it_and_the_bill_names_it() -> None:
+    for options, prompt, name in (
+        ({"input_type": "search_query"}, "Q: ", "query"),
+        ({"input_type": "document"}, "", "passage"),
+        ({"input_type": "clustering"}, "", None),
+        ({"prompt_name": "query", "input_type": "document"}, "Q: ", "query"),
+        ({"prompt_name": ""}, "", None),
+        ({}, "", None),
+    ):
+        answer = embed("a b", **options)
+        assert answer.bill.prompt_name == name, options
+        np.testing.assert_array_equal(answer.rows, embed(prompt + "a b").rows)
+
+
+def test_a_default_prompt_applies_where_a_request_says_nothing() -> None:
+    async def main() -> None:
+        async with embedder() as one:
+            named = Embedder(one._intake, default_prompt_name="query")
+            plain, asked = await named.embed(["a"], EmbedOptions()), await one.embed(["Q: a"], EmbedOptions())
+            np.testing.assert_array_equal(plain.rows, asked.rows)
+            assert plain.bill.prompt_name == "query"
+            for options in (EmbedOptions(prompt_name=""), EmbedOptions(input_type="document")):
+                without = await named.embed(["a"], options)
+                np.testing.assert_array_equal(without.rows, (await one.embed(["a"], EmbedOptions())).rows)
+
+    asyncio.run(main())

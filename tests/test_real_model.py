@@ -110,3 +110,13 @@ def test_three_workers_on_one_cpu_give_the_same_vectors(serve: Serve, reference:
     texts = [f"{i} {word}" for i in range(20) for word in WORDS]
     found = np.array([row_of(answer) for answer in server.embed_all(*texts)])
     assert (found * encode(reference, texts)).sum(axis=1).min() >= 0.99999
+
+
+def test_the_prompt_that_was_applied_is_told(real_server: RunningServer) -> None:
+    with real_server.client() as client:
+        for body in ({"prompt_name": "query"}, {"input_type": "query"}):
+            assert client.post("/embed", json={"inputs": "a", **body}).headers["x-prompt-name"] == "query"
+        assert client.post("/v1/embeddings", json={"input": "a", "input_type": "document"}).headers[
+            "x-prompt-name"
+        ] == ("document")
+        assert "x-prompt-name" not in client.post("/embed", json={"inputs": "a"}).headers
