@@ -4,8 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.batching import Prepared, ServiceLaw
+from app.batching import LANES, LaneName, Prepared, ServiceLaw
 from app.errors import InvalidInput, QueueFull, WouldBeLate
 from tests.simulated import Device, Tally, batcher_over, start, submit, waiting
 from tests.virtual_clock import now, run_virtually
@@ -136,5 +138,34 @@ def test_an_estimate_is_corrected_once_the_tokens_are_counted() -> None:
             more = await start(batcher, "third", size=43)
             await asyncio.gather(running, held, more)
             assert batcher.waiting_tokens("interactive") == 0
+
+    run_virtually(main())
+
+
+@given(
+    waiting_items=st.lists(st.tuples(st.sampled_from(["interactive", "bulk"]), st.integers(1, 30)), max_size=8),
+    items=st.integers(1, 40),
+    base_ms=st.integers(1, 1000),
+    slope_ms=st.integers(1, 50),
+    max_items=st.integers(1, 20),
+    workers=st.integers(1, 3),
+)
+def test_what_is_quickly_found_to_be_in_time_would_be_predicted_to_be(
+    waiting_items: list[tuple[LaneName, int]], items: int, base_ms: int, slope_ms: int, max_items: int, workers: int
+) -> None:
+    base_s, slope_s = base_ms / 1000, slope_ms / 1000
+
+    async def main() -> None:
+        devices = [Device(base_s=base_s, item_s=slope_s) for _ in range(workers)]
+        async with batcher_over(
+            *devices, devices=["cpu"] * workers, law=ServiceLaw(base_s, slope_s), max_batch_items=max_items,
+            max_batch_tokens=25, max_queue_items=1000,
+        ) as batcher:  # fmt: skip
+            calls = [await start(batcher, *range(n), lane=lane) for lane, n in waiting_items]
+            limits = batcher._limits()
+            for lane in LANES:
+                bound_s = batcher._admission.bound_s(lane, items, items, now(), limits)
+                assert bound_s >= batcher._admission.predicted_s(lane, items, items, now(), limits) - 1e-9
+            await asyncio.gather(*calls)
 
     run_virtually(main())

@@ -156,14 +156,15 @@ def test_a_row_of_zeros_stays_what_it_is() -> None:
 
 
 def test_a_kind_of_input_gets_the_models_prompt_for_it_and_the_bill_names_it() -> None:
-    for options, prompt, name in (
+    cases: list[tuple[dict[str, Any], str, str | None]] = [
         ({"input_type": "search_query"}, "Q: ", "query"),
         ({"input_type": "document"}, "", "passage"),
         ({"input_type": "clustering"}, "", None),
         ({"prompt_name": "query", "input_type": "document"}, "Q: ", "query"),
         ({"prompt_name": ""}, "", None),
         ({}, "", None),
-    ):
+    ]
+    for options, prompt, name in cases:
         answer = embed("a b", **options)
         assert answer.bill.prompt_name == name, options
         np.testing.assert_array_equal(answer.rows, embed(prompt + "a b").rows)
