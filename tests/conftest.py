@@ -31,8 +31,8 @@ def fake_server() -> Iterator[RunningServer]:
 @pytest.fixture(scope="session")
 def real_server() -> Iterator[RunningServer]:
     """One server with the bundled model, shared by tests that leave it as it was; in float32, whose vectors are the
-    same on every machine."""
-    with running_server("--dtype", "float32") as server:
+    same on every machine; with time enough for one that is busy."""
+    with running_server("--dtype", "float32", "--request-timeout-ms", "300000") as server:
         yield server
 
 

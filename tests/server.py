@@ -43,7 +43,7 @@ class Crowd:
         self._url = url
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=60)
+        timeout = aiohttp.ClientTimeout(total=300)
         self._session = aiohttp.ClientSession(self._url, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
         return self
 
