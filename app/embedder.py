@@ -24,7 +24,7 @@ MAX_IDS_PER_TOKEN = 64
 
 
 MAX_TOKEN_VECTORS = 16_384
-"""A request for each token's row may hold about so many tokens: of 384 numbers each, in JSON, some 70 MB."""
+"""A request for each token's row may hold so many tokens: of 384 numbers each, in JSON, some 70 MB."""
 
 
 class EmbedOptions(NamedTuple):
@@ -107,10 +107,10 @@ class Embedder:
         self._check(contents, options)
         prompt_name = self._prompt_name(options)
         inputs = [one._replace(per_token=True) for one in self._inputs(contents, options, prompt_name)]
-        tokens = self._intake.estimated_tokens(inputs)
+        tokens = self._intake.most_tokens(inputs)
         if len(inputs) > 1 and tokens > MAX_TOKEN_VECTORS:
             raise InvalidInput(
-                f"holds about {tokens} tokens; the limit is {MAX_TOKEN_VECTORS} in one request where each token has a "
+                f"may hold {tokens} tokens; the limit is {MAX_TOKEN_VECTORS} in one request where each token has a "
                 "row; send it in parts"
             )
         lane = self._intake.lane(options.lane, len(inputs))

@@ -82,9 +82,9 @@ class Intake:
         """The lane asked for, or the one that a request of so many inputs takes."""
         return asked or ("interactive" if n_inputs <= self._interactive_inputs else "bulk")
 
-    def estimated_tokens(self, inputs: Sequence[TextInput]) -> int:
-        """About how many tokens the model will read of these."""
-        return sum([self._size(one, characters_of(one)) for one in inputs])
+    def most_tokens(self, inputs: Sequence[TextInput]) -> int:
+        """How many tokens the model may read of these at most, each character being one."""
+        return sum([min(self.model.max_input_tokens, 2 + max(characters_of(one), len(one.content))) for one in inputs])
 
     async def submit(
         self, inputs: Sequence[TextInput], lane: LaneName, deadline: float, prompt_name: str = ""

@@ -18,6 +18,8 @@ KEEP_ALIVE_S = 75
 """Longer than the idle time of the usual load balancers (60 s), so that it is never us who close first."""
 CLOSE_TIMEOUT_S = 5
 """For connections that are still sending or receiving after the drain."""
+MAX_HEAD_BYTES = 65_536
+"""Of a request that is still in its headers when the next piece comes; the parser costs more with every one."""
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 BAD_REQUEST = b'{"error":"This is not HTTP/1.1 as it is understood here.","error_type":"BadRequest"}'
 
@@ -35,14 +37,29 @@ class HttpProtocol(HttpToolsProtocol):
     """HTTP/1.1 that ignores offers to upgrade, as RFC 9110 (7.8) allows, and answers broken requests in JSON.
 
     Clients such as Java's offer HTTP/2 (`Upgrade: h2c`) with the first request; the parser would take all that follows
-    the headers for the other protocol, and the body would be lost.
+    the headers for the other protocol, and the body would be lost. Headers that go on and on end the connection.
     """
+
+    _in_head = False
+    _head_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         if b"h2c" in data:
             head, end, body = data.partition(b"\r\n\r\n")
             data = UPGRADE.sub(b"\r\nx-upgrade:", head) + end + body
         super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.send_400_response("The headers do not end.")
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -375,3 +375,15 @@ def test_metrics_can_be_put_behind_the_key_as_well(serve: Serve, tmp_path: Any) 
         assert client.get("/metrics").status_code == 401
         assert client.get("/metrics", headers={"authorization": "Bearer k3y"}).status_code == 200
         assert client.get("/health").status_code == 200
+
+
+def test_headers_that_do_not_end_cost_the_connection(fake_server: RunningServer) -> None:
+    def send_on(connection: socket.socket) -> None:
+        for _ in range(2000):
+            connection.sendall(b"a" * 65_536)
+            time.sleep(0.001)
+
+    with socket.create_connection(("127.0.0.1", fake_server.port), timeout=30) as connection:
+        connection.sendall(b"POST /embed HTTP/1.1\r\nhost: x\r\nx-long: ")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            send_on(connection)

@@ -269,3 +269,9 @@ def test_v1_rerank_answers_as_cohere_and_jina_do(reranker: httpx.Client) -> None
     repeated = post(reranker, "/v1/rerank", query="q", documents=documents, return_documents=True)["results"]
     assert all(one["document"] == {"text": ["a", "b", "c"][one["index"]]} for one in repeated)
     assert reranker.post("/v1/rerank", json={"query": "q"}).json().keys() == {"message"}
+
+
+def test_tokenize_is_bounded_in_characters(client: httpx.Client) -> None:
+    answer = client.post("/tokenize", json={"inputs": ["! " * 50_000, "! " * 50_000]})
+    assert answer.status_code == 422
+    assert "hold 200000 characters; the limit is 131072" in answer.json()["error"]

@@ -37,6 +37,8 @@ REQUEST_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
 WORK_ERRORS = (401, 408, 413, 415, 422, 424, 429, 500, 503, 504)
 """What a request for work may be answered with."""
 
+MAX_TOKENIZED_CHARACTERS = 131_072
+"""Each may be a token of its own, and a token is some 70 bytes of JSON."""
 TOKENIZER_ERRORS = (401, 408, 413, 415, 422, 500, 503)
 """What a request to the tokenizer alone may be answered with."""
 
@@ -128,6 +130,12 @@ class Serving:
         """The tokens of texts with a prompt before each; raises InvalidInput that names the field."""
         model = self.loaded_model()
         self._check_count(len(texts), "inputs")
+        characters = sum([len(text) for text in texts])
+        if characters > MAX_TOKENIZED_CHARACTERS:
+            raise InvalidInput(
+                f"inputs hold {characters} characters; the limit is {MAX_TOKENIZED_CHARACTERS} in one request.",
+                field="inputs",
+            )
         if prompt_name and prompt_name not in model.prompts:
             raise named(unknown_prompt(prompt_name, model.prompts), "inputs", one=True)
         prompt = model.prompts[prompt_name] if prompt_name else ""

@@ -3,6 +3,7 @@
 Reference: https://huggingface.github.io/text-embeddings-inference, its OpenAPI document.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,7 +66,7 @@ def tei_routes(serving: Serving) -> list[Route]:
         request = await serving.read(call, lambda body: read_body(TokenizeRequest, body))
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         tokens = await serving.tokens(texts, request.prompt_name, special=request.add_special_tokens is not False)
-        return _reply(call, [[one._asdict() for one in text] for text in tokens])
+        return await asyncio.to_thread(_reply, call, [[one._asdict() for one in text] for text in tokens])
 
     async def decode(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(DecodeRequest, body))
