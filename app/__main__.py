@@ -56,7 +56,7 @@ def run_embed(arguments: list[str]) -> int:
     """`embed`: a file of texts through a running service."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))  # what was asked for is not done
-    from app.embed_command import embed
+    from app.ingest.command import embed
     from app.settings import key_in_environment
 
     return embed(arguments, key_in_environment())

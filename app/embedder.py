@@ -1,28 +1,24 @@
 """The embedder: what every protocol calls for vectors. Prompts, truncation, dimensions, normalisation."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.batching import LaneName, Prepared
-from app.errors import ConvoyError, EmptyInput, InvalidInput, TokenizerFailed
+from app.batching import LaneName
+from app.errors import EmptyInput, InvalidInput
 from app.intake import EMPTY, NOWHERE, Bill, Intake, characters_of
 from app.prompts import NO_PROMPT, prompt_for, unknown_prompt
 from app.vector_cache import CachedVector, VectorCache
-from app.vectorizers.base import Encoding, Matrix, ModelInfo, TextInput, Vectorizer
+from app.vectorizers.base import TINY, Matrix, ModelInfo, TextInput
 
-__all__ = ["Content", "EmbedOptions", "Embedder", "Embeddings", "LaneName", "ModelInfo", "alike", "prepare", "run"]
+__all__ = ["Content", "EmbedOptions", "Embedder", "Embeddings", "LaneName", "ModelInfo", "TokenVectors"]
 
 Content = str | list[int]
 """A text, or token ids of the model's own vocabulary."""
 
-TINY = np.float32(1e-12)
-"""Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 MAX_IDS_PER_TOKEN = 64
 """A list of token ids may be so many times as long as what the model reads."""
-
-
 MAX_TOKEN_VECTORS = 16_384
 """A request for each token's row may hold so many tokens: of 384 numbers each, in JSON, some 70 MB."""
 
@@ -55,15 +51,6 @@ class TokenVectors(NamedTuple):
 
     rows: list[Matrix]
     bill: Bill
-
-
-class Ready(NamedTuple):
-    """An input ready for the device, whether its row is to have unit length, and whether each token's row is wanted
-    instead."""
-
-    encoding: Encoding
-    normalize: bool
-    per_token: bool = False
 
 
 class Embedder:
@@ -191,56 +178,14 @@ class Embedder:
 
     def _prompt_name(self, options: EmbedOptions) -> str:
         """The prompt to apply: named, or meant by the kind of input, or the default; NO_PROMPT for none."""
+        meant = self._default_prompt
+        if options.input_type is not None:
+            meant = prompt_for(options.input_type, self.model.prompts)
         if options.prompt_name is None:
-            return prompt_for(options.input_type, self.model.prompts) if options.input_type else self._default_prompt
+            return meant
         if options.prompt_name and options.prompt_name not in self.model.prompts:
             raise unknown_prompt(options.prompt_name, self.model.prompts)
         return options.prompt_name
-
-
-def alike(one: TextInput) -> Hashable:
-    """Texts with the same options share a row; token ids share with nobody."""
-    return one if isinstance(one.content, str) else None
-
-
-def prepare(vectorizer: Vectorizer[Any], inputs: list[TextInput]) -> list[Prepared | ConvoyError]:
-    """Tokenize many inputs in one call, on the calling thread; what cannot be served becomes the error that says so.
-
-    Where the call as a whole fails, each input is tried alone, so that one bad text costs no other its answer.
-    """
-    try:
-        return [_prepared(one, encoding) for one, encoding in zip(inputs, vectorizer.tokenize(inputs), strict=True)]
-    except Exception as error:
-        if len(inputs) == 1:
-            return [TokenizerFailed(f"cannot be tokenized: {error}")]
-        return [outcome for one in inputs for outcome in prepare(vectorizer, [one])]
-
-
-def _prepared(one: TextInput, encoding: Encoding) -> Prepared | ConvoyError:
-    if encoding.n_cut and not one.truncate:
-        total = encoding.n_tokens + encoding.n_cut
-        return InvalidInput(f"has {total} tokens; the limit is {encoding.n_tokens} with truncation off")
-    return Prepared(Ready(encoding, one.normalize, one.per_token), encoding.n_tokens)
-
-
-def run(vectorizer: Vectorizer[Any], batch: list[Ready]) -> Sequence[Matrix] | Matrix:
-    """One batch through the vectorizer, on the calling thread; scales the rows that are to have unit length.
-
-    A row is float32 of shape (dimension,), or (tokens, width) for an input of which each token's is wanted.
-    """
-    if not any(one.per_token for one in batch):
-        return _run_pooled(vectorizer, batch)
-    pooled = [one for one in batch if not one.per_token]
-    vectors = iter(_run_pooled(vectorizer, pooled)) if pooled else iter(())
-    by_token = iter(vectorizer.token_vectors([one.encoding for one in batch if one.per_token]))
-    return [next(by_token) if one.per_token else next(vectors) for one in batch]
-
-
-def _run_pooled(vectorizer: Vectorizer[Any], batch: list[Ready]) -> Matrix:
-    rows = vectorizer([one.encoding for one in batch], normalize=False)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    lengths[[not one.normalize for one in batch]] = 1
-    return rows / np.maximum(lengths, TINY)  # type: ignore[no-any-return]
 
 
 def finish(rows: Sequence[Any], options: EmbedOptions) -> Matrix:

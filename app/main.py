@@ -11,10 +11,10 @@ from app.api.edge import CLIENT_LEFT, OTHER, Edge, on_http_exception
 from app.api.embed import embed_route
 from app.api.ollama import OLLAMA_ERROR, ollama_routes
 from app.api.openai import OPENAI_ERROR, openai_routes
-from app.api.rerank import rerank_routes
+from app.api.rerank import RERANK_ERROR, rerank_routes
 from app.api.routes import RouteTable, describe
 from app.api.serving import Serving
-from app.api.stream import Streaming, stream_route
+from app.api.stream import stream_route
 from app.api.system import system_routes
 from app.api.tei import tei_info, tei_routes
 from app.metrics import Metrics
@@ -38,27 +38,16 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
         redirect_slashes=False,
     )
     serving = Serving(
-        service.embedder,
-        service.scorer,
-        service.model,
+        service,
         max_inputs=settings.max_inputs,
         max_body_bytes=settings.max_body_bytes,
         body_timeout_s=settings.request_timeout_ms / 1000,
         refuse_unknown_models=settings.unknown_model == "refuse",
         report_truncated=metrics.truncated,
-        tokens=service.tokens,
-        decode=service.decode,
-    )
-    streaming = Streaming(
-        service.embedder,
-        max_inputs=settings.max_inputs,
-        max_line_bytes=settings.max_body_bytes,
-        stall_s=settings.request_timeout_ms / 1000,
-        report_truncated=metrics.truncated,
     )
     routes = [
         embed_route(serving),
-        stream_route(streaming, serving),
+        stream_route(serving),
         *tei_routes(serving),
         *openai_routes(serving, takes_ids=settings.takes_openai_ids),
         *ollama_routes(serving, __version__),
@@ -74,7 +63,7 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
     describe(app, routes)
     metrics.expect_routes([(route.path, [*route.statuses, 405, CLIENT_LEFT]) for route in routes])
     metrics.expect_routes([(OTHER, [200, 401, 404, 405])])
-    table = RouteTable(routes, {"/v1/": OPENAI_ERROR, "/api/": OLLAMA_ERROR})
+    table = RouteTable(routes, {"/v1/": OPENAI_ERROR, "/v2/": RERANK_ERROR, "/api/": OLLAMA_ERROR})
     app.add_exception_handler(HTTPException, on_http_exception(table))
     edge = Edge(
         app,

@@ -76,3 +76,16 @@ def probabilities(logits: Matrix, *, independent: bool) -> Matrix:
         shares = np.exp(wide - wide.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
     return shares.astype(np.float32)
+
+
+def scores_of(logits: Matrix, model: ModelInfo, *, raw: bool) -> Matrix:
+    """Logits as they are, or as probabilities: of each label by itself if the model was trained so."""
+    if raw:
+        return logits
+    return probabilities(logits, independent=model.details.get("problem_type") == "multi_label_classification")
+
+
+def ranked(logits: Matrix, model: ModelInfo, *, raw: bool) -> list[tuple[int, np.float32]]:
+    """Index and score of each text, the best first."""
+    scores = scores_of(logits, model, raw=raw)[:, 0]
+    return [(int(i), scores[i]) for i in np.argsort(-scores, kind="stable")]

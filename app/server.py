@@ -40,11 +40,11 @@ class HttpProtocol(HttpToolsProtocol):
     the headers for the other protocol, and the body would be lost. Headers that go on and on end the connection.
     """
 
-    _in_head = False
+    _in_head = _in_body = False
     _head_bytes = 0
 
     def data_received(self, data: bytes) -> None:
-        if b"h2c" in data:
+        if not self._in_body and (b"pgrade:" in data or b"PGRADE:" in data):
             head, end, body = data.partition(b"\r\n\r\n")
             data = UPGRADE.sub(b"\r\nx-upgrade:", head) + end + body
         super().data_received(data)
@@ -58,8 +58,12 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._in_body = False, True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -11,14 +11,16 @@ from typing import Any, Literal, TypeVar
 import structlog
 
 from app import __version__
-from app.batching import Batcher, Policy, ServiceLaw
-from app.embedder import Embedder, EmbedOptions, alike, prepare, run
-from app.errors import ConvoyError, NotReady, ShuttingDown, StartFailed, WrongModel
+from app.batching import Batcher, ServiceLaw
+from app.embedder import Embedder, EmbedOptions
+from app.errors import ConvoyError, DeadlineExceeded, NotReady, ShuttingDown, StartFailed, WrongModel
 from app.intake import Intake
+from app.items import alike, prepare, run
 from app.metrics import Metrics
 from app.prompts import unknown_prompt
 from app.scorer import ScoreOptions, Scorer
 from app.settings import Settings
+from app.tuning import policy_for
 from app.vector_cache import VectorCache
 from app.vectorizers import load_vectorizer
 from app.vectorizers.base import ModelInfo, TextInput, Token, Vectorizer
@@ -31,34 +33,8 @@ T = TypeVar("T")
 State = Literal["loading", "ready", "draining", "failed"]
 PROBE_TIMEOUT_S = 2.0
 RETRY_LOADING_S = 5.0
-KNEE = 0.9
-"""The part of the best throughput that batches reach while they are kept short for interactive requests."""
-KNEE_WITH_A_SPARE = 0.95
-"""The same where a query need not wait for a bulk batch, since a worker is kept for it: bulk may be longer."""
-LEAST_SHORT_TOKENS = 128
-LEAST_SHORT_PART = 0.5
-"""A law that wants batches shorter than this, or than this part of the warm-up's, was learnt from disturbed ones."""
 GC_THRESHOLDS = (10_000, 20, 50)
 """Requests leave next to no cycles behind; looking for them less often is worth 4% of the edge's throughput."""
-
-
-def policy_for(settings: Settings, model: ModelInfo) -> Policy:
-    """The batcher's numbers: as set, and as measured where they are left open."""
-    knee = KNEE_WITH_A_SPARE if model.workers > model.side_by_side > 0 else KNEE
-    at_warmup = ServiceLaw(model.batch_base_s, model.batch_token_s).tokens_reaching(knee) if model.batch_token_s else 0
-    return Policy(
-        max_batch_items=settings.max_batch_items if settings.batching else 1,
-        max_batch_tokens=model.max_batch_tokens,
-        max_queue_items=settings.max_queue_items,
-        max_queue_tokens=settings.max_queue_tokens,
-        min_batch_tokens=min(model.max_input_tokens, model.max_batch_tokens),
-        max_wait_s=settings.max_wait_ms / 1000,
-        target_batch_s=settings.target_batch_ms / 1000,
-        knee=knee,
-        least_short_tokens=max(LEAST_SHORT_TOKENS, int(LEAST_SHORT_PART * at_warmup)),
-        bulk_share=settings.bulk_share,
-        watchdog_s=settings.watchdog_s or None,
-    )
 
 
 class Service:
@@ -225,6 +201,12 @@ class Service:
         """The model, once it is loaded."""
         return self._model.model if self._model is not None else None
 
+    def loaded_model(self) -> ModelInfo:
+        """The model; raises NotReady where it is not loaded."""
+        if self._model is None:
+            raise self._not_now()
+        return self._model.model
+
     async def tokens(self, texts: Sequence[str], special: bool) -> list[list[Token]]:
         """The tokens of each text; raises TokenizerFailed."""
         return await self._aside(lambda vectorizer: vectorizer.tokens(texts, special=special))
@@ -234,11 +216,16 @@ class Service:
         return await self._aside(lambda vectorizer: vectorizer.decode(ids, skip_special=skip_special))
 
     async def _aside(self, work: Callable[[Vectorizer[Any]], T]) -> T:
-        """Do what the tokenizer alone can do on another thread than those that serve requests, one at a time."""
+        """Do what the tokenizer alone can do on another thread than those that serve requests, one at a time; raises
+        DeadlineExceeded where its turn does not come in time."""
         if self.state != "ready" or self._vectorizer is None:
             raise self._not_now()
-        async with self._one_aside:
-            return await asyncio.to_thread(work, self._vectorizer)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                async with self._one_aside:
+                    return await asyncio.to_thread(work, self._vectorizer)
+        except TimeoutError:
+            raise DeadlineExceeded("The answer could not be ready within the deadline.") from None
 
     def check_health(self) -> None:
         """Raises NotReady where only a restart would help."""

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from app.batching import Batcher, Policy
-from app.embedder import prepare, run
+from app.items import prepare, run
 from app.metrics import Metrics
 from app.vectorizers.base import TextInput
 from app.vectorizers.fake import FakeLaw, FakeVectorizer

@@ -222,14 +222,29 @@ def exchange(server: RunningServer, request: bytes) -> bytes:
     return answer
 
 
-def test_an_offer_to_upgrade_is_ignored_and_the_request_is_served(fake_server: RunningServer) -> None:
+@pytest.mark.parametrize("offer", [b"Upgrade: h2c", b"upgrade: websocket", b"UPGRADE: other/1"])
+def test_an_offer_to_upgrade_is_ignored_and_the_request_is_served(fake_server: RunningServer, offer: bytes) -> None:
     body = b'{"inputs": "a"}'
     request = (
-        b"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n%b\r\n"
         b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        b"Content-Length: %d\r\n\r\n%b" % (offer, len(body), body)
     )
     assert exchange(fake_server, request).startswith(b"HTTP/1.1 200")
+
+
+def test_what_looks_like_an_offer_in_a_body_is_left_as_it_is(fake_server: RunningServer) -> None:
+    first, rest = b'"a"', b'\r\nUpgrade: x\r\n"b"'
+    head = b"POST /embed/stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    answer = b""
+    with socket.create_connection(("127.0.0.1", fake_server.port), timeout=30) as connection:
+        connection.sendall(head % len(first + rest) + first)
+        time.sleep(0.1)  # so that the rest comes by itself
+        connection.sendall(rest)
+        while part := connection.recv(65_536):
+            answer += part
+    assert b'{"index":1,"error":' in answer
+    assert b'{"index":2,"embedding":' in answer, answer
 
 
 @pytest.mark.parametrize("request_bytes", [b"NONSENSE\r\n\r\n", b"POST /embed HTTP/1.1\r\nContent-Length: x\r\n\r\n"])

@@ -260,7 +260,7 @@ def test_wrong_use_is_told_in_a_sentence(fake_server: RunningServer, tmp_path: P
 def test_a_service_that_is_not_there_is_waited_for_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('"a"\n')
-    code = "import sys, app.embed_run as r; r.FIRST_PAUSE_S = 0.01; from app.embed_command import embed; "
+    code = "import sys, app.ingest.run as r; r.FIRST_PAUSE_S = 0.01; from app.ingest.command import embed; "
     arguments = command(f"http://127.0.0.1:{free_port()}", source, tmp_path / "v.npy")[4:]
     done = subprocess.run(
         [sys.executable, "-c", code + f"sys.exit(embed({arguments!r}, None))"], cwd=ROOT, capture_output=True, text=True

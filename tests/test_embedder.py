@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from app.batching import Batcher, Policy
-from app.embedder import Embedder, EmbedOptions, finish, prepare, run
+from app.embedder import Embedder, EmbedOptions, finish
 from app.errors import EmptyInput, InvalidInput, TokenizerFailed
 from app.intake import MAX_CHARACTERS_PER_TOKEN, Intake
+from app.items import prepare, run
 from app.vectorizers.base import Matrix, TextInput
 from app.vectorizers.fake import FakeEncoding, FakeLaw, FakeVectorizer
 from app.worker import Worker
@@ -106,6 +107,8 @@ def test_truncation_is_counted_and_a_request_may_say_otherwise_than_the_service(
         ([[-1]], {}, InvalidInput, "token id -1", 0),
         (["a"], {"dimensions": 9}, InvalidInput, "is 9; the model has 8", None),
         (["a"], {"dimensions": 0}, InvalidInput, "is 0; the model has 8", None),
+        (["a"], {"input_type": ""}, InvalidInput, "must be one of query", None),
+        (["a"], {"input_type": "poem", "prompt_name": "query"}, InvalidInput, "must be one of query", None),
         (["a"], {"prompt_name": "nope"}, InvalidInput, r'"passage", "query"', None),
     ],
 )

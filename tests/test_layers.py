@@ -10,24 +10,23 @@ ROOT = Path(__file__).resolve().parent.parent
 APP = ROOT / "app"
 
 MAY_IMPORT = {
-    "app.__main__": {"app.main", "app.settings", "app.logs", "app.errors", "app.embed_command"},
-    "app.embed_command": {"app.corpus", "app.embed_run", "app.vector_file"},
-    "app.embed_run": {"app.corpus", "app.vector_file"},
-    "app.corpus": set(),
-    "app.vector_file": set(),
+    "app.__main__": {"app.main", "app.settings", "app.logs", "app.errors", "app.ingest"},
+    "app.ingest": set(),
     "app.main": {"app.api", "app.metrics", "app.server", "app.service", "app.settings"},
     "app.server": set(),
     "app.service": {
-        "app.batching", "app.embedder", "app.errors", "app.intake", "app.metrics", "app.prompts", "app.scorer",
-        "app.settings", "app.vector_cache", "app.vectorizers", "app.worker",
+        "app.batching", "app.embedder", "app.errors", "app.intake", "app.items", "app.metrics", "app.prompts",
+        "app.scorer", "app.settings", "app.tuning", "app.vector_cache", "app.vectorizers", "app.worker",
     },
     "app.api": {"app.embedder", "app.errors", "app.intake", "app.prompts", "app.scorer", "app.vectorizers.base"},
     "app.metrics": {"app.batching", "app.errors", "app.series", "app.vectorizers.base"},
     "app.embedder": {
         "app.batching", "app.errors", "app.intake", "app.prompts", "app.vector_cache", "app.vectorizers.base",
     },
-    "app.scorer": {"app.batching", "app.embedder", "app.errors", "app.intake", "app.vectorizers.base"},
+    "app.scorer": {"app.batching", "app.errors", "app.intake", "app.vectorizers.base"},
     "app.intake": {"app.batching", "app.errors", "app.token_estimate", "app.vectorizers.base"},
+    "app.items": {"app.batching", "app.errors", "app.vectorizers.base"},
+    "app.tuning": {"app.batching", "app.settings", "app.vectorizers.base"},
     "app.prompts": {"app.errors"},
     "app.token_estimate": set(),
     "app.vector_cache": {"app.vectorizers.base"},
@@ -50,6 +49,7 @@ NEVER = {
     "app.embedder": {"torch", "fastapi", "starlette", "prometheus_client"},
     "app.scorer": {"torch", "fastapi", "starlette", "prometheus_client"},
     "app.intake": {"torch", "fastapi", "starlette", "prometheus_client"},
+    "app.items": {"torch", "asyncio", "fastapi", "starlette", "prometheus_client"},
     "app.worker": {"torch", "fastapi", "starlette", "prometheus_client"},
     "app.service": {"torch", "fastapi", "starlette", "prometheus_client"},
 }

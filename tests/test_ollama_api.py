@@ -52,3 +52,7 @@ def test_errors_are_a_sentence(client: httpx.Client, path: str, field: str) -> N
         assert answer.json().keys() == {"error"}
         assert field in answer.json()["error"]
     assert client.get("/api/nothing").json().keys() == {"error"}
+
+
+def test_a_bad_text_is_told_with_its_place(client: httpx.Client) -> None:
+    assert client.post("/api/embed", json={"model": "m", "input": ["a", 3]}).json()["error"].startswith("input[1]")

@@ -1,6 +1,7 @@
 """OpenAI's protocol field by field, on a real server with a simulated device."""
 
 import base64
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -155,8 +156,6 @@ def test_every_kind_of_error_has_openais_form(serve: Serve) -> None:
 
 
 def test_a_shed_request_says_when_to_come_back(serve: Serve) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     server = serve("--model", "fake://?base_ms=300&item_ms=0", "--max-queue-items", "4", "--max-inputs", "4")
     with server.client() as client, ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda i: ask(client, input=[f"{i} {j}" for j in range(4)]), range(8)))
@@ -166,3 +165,11 @@ def test_a_shed_request_says_when_to_come_back(serve: Serve) -> None:
         assert answer.json()["error"]["code"] == "rate_limit_exceeded"
         assert int(answer.headers["retry-after"]) >= 1
         assert 0 < int(answer.headers["retry-after-ms"]) <= 1000 * int(answer.headers["retry-after"])
+
+
+def test_while_the_model_loads_nothing_is_said_of_models(serve: Serve) -> None:
+    server = serve("--unknown-model", "refuse", ready=False)
+    with server.client() as client:
+        answers = [ask(client, input="a", model="some-model"), client.get("/v1/models")]
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert all(answer.json()["error"]["code"] == "service_unavailable" for answer in answers)

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
@@ -11,19 +13,20 @@ import pytest
 from tests.server import RunningServer, running_server
 
 
+def with_labels(n: int) -> AbstractContextManager[RunningServer]:
+    """A server whose simulated model has a head of so many labels."""
+    return running_server("--model", f"fake://?labels={n}&base_ms=0&item_ms=0&max_tokens=16", "--max-inputs", "20")
+
+
 @pytest.fixture(scope="module")
 def reranker_server() -> Iterator[RunningServer]:
-    with running_server(
-        "--model", "fake://?labels=1&base_ms=0&item_ms=0&max_tokens=16", "--max-inputs", "20"
-    ) as server:
+    with with_labels(1) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def classifier_server() -> Iterator[RunningServer]:
-    with running_server(
-        "--model", "fake://?labels=3&base_ms=0&item_ms=0&max_tokens=16", "--max-inputs", "20"
-    ) as server:
+    with with_labels(3) as server:
         yield server
 
 
@@ -98,8 +101,6 @@ def test_embed_all_is_bounded_in_tokens(client: httpx.Client) -> None:
 
 
 def test_embed_all_and_embed_share_a_batch_without_harm(client: httpx.Client) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     vectors = post(client, "/embed", inputs="a b")
     matrices = post(client, "/embed_all", inputs="a b")
     paths = ["/embed", "/embed_all"] * 50
@@ -142,7 +143,9 @@ def test_decode_takes_one_list_or_several(client: httpx.Client) -> None:
         ("/embed_all", {"inputs": ["a", ""]}, "inputs[1] is empty"),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, "inputs.sentences"),
         ("/similarity", {"inputs": "a"}, "inputs"),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b", ""]}}, "inputs.sentences[1]"),
         ("/tokenize", {"inputs": 3}, "inputs"),
+        ("/tokenize", {"inputs": ["a", 3]}, "inputs[1]"),
         ("/tokenize", {"inputs": "a", "prompt_name": "nope"}, "prompt_name is 'nope'. Available prompts: []"),
         ("/decode", {"ids": [-1]}, "vocabulary, 0 to"),
         ("/decode", {"ids": []}, "ids holds an empty list"),

@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api.compression import coding_for, compress, inflate, inflater_for
 from app.api.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 
+JSON = b"application/json"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 """What a client's own X-Request-Id may look like; any other is replaced."""
 LINGER_S = 1.0

@@ -3,14 +3,13 @@
 from typing import Any
 
 from app.api.bill import HEADERS
-from app.api.call import Call, Reply
+from app.api.call import JSON, Call, Reply
 from app.api.embed_request import body_schema, parse
 from app.api.encoders import as_base64_json, as_json, as_octets, in_turns
 from app.api.routes import Endpoint, Route
 from app.api.serving import REQUEST_HEADERS, WORK_ERRORS, Serving
 
 OCTETS = b"application/octet-stream"
-JSON = b"application/json"
 
 EXAMPLES = {
     "one text": {"value": {"inputs": "Where is my card?"}},

@@ -1,14 +1,15 @@
 """The request of `POST /embed`: its form, its validation, and its description for OpenAPI."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from app.api.inputs import (
     INPUT_TYPE_SCHEMA,
-    Dimensions,
     Inputs,
+    Truncation,
+    VectorForm,
     dimensions_schema,
     inputs_schema,
     is_one,
@@ -19,7 +20,7 @@ from app.api.validation import described, read_body
 from app.embedder import EmbedOptions, ModelInfo
 
 
-class EmbedRequest(BaseModel):
+class EmbedRequest(VectorForm, Truncation):
     """What to embed, and how. One of `inputs` and `text` is needed; unknown fields are ignored."""
 
     tagged: ClassVar = ("inputs",)
@@ -38,26 +39,8 @@ class EmbedRequest(BaseModel):
         description="One text, for the simplest client; instead of `inputs`.",
     )
     normalize: bool | None = Field(True, description="Scale vectors to unit length.")
-    truncate: bool | None = Field(
-        None,
-        description="Cut inputs longer than the model reads; false refuses them. The service's setting by default.",
-    )
-    truncation_direction: Literal["left", "right", "Left", "Right"] | None = Field(
-        "right", description="The end that is cut off."
-    )
     prompt_name: str | None = Field(
         None, description="One of the model's prompts, put before each text; an empty name for none."
-    )
-    input_type: str | None = Field(
-        None,
-        description="What the inputs are, `query` or `document` for instance: the model's prompt for that, where it "
-        "has one, is put before each text.",
-    )
-    dimensions: Dimensions | None = Field(
-        None, description="Keep this many leading dimensions, then scale to unit length again."
-    )
-    encoding_format: Literal["float", "base64"] | None = Field(
-        "float", description="Rows as lists of numbers, or as base64 of their little-endian float32 bytes."
     )
 
     @field_validator("inputs", mode="before")
@@ -83,7 +66,7 @@ class EmbedRequest(BaseModel):
         options = EmbedOptions(
             normalize=self.normalize is not False,
             truncate=self.truncate,
-            cut_left=self.truncation_direction in ("left", "Left"),
+            cut_left=self.cut_left,
             prompt_name=self.prompt_name,
             dimensions=self.dimensions,
             input_type=self.input_type,

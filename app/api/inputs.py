@@ -1,8 +1,8 @@
 """What several protocols accept as inputs: a text, texts, or token ids."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.api.validation import whole
 from app.embedder import ModelInfo
@@ -28,6 +28,49 @@ Inputs = Annotated[
     | Annotated[list[Annotated[list[TokenId], Field(fail_fast=True)]], Field(fail_fast=True), Tag("id_lists")],
     Discriminator(_kind),
 ]
+
+
+Texts = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[str], Field(fail_fast=True), Tag("texts")],
+    Discriminator(lambda inputs: "texts" if isinstance(inputs, list) else "text"),
+]
+
+
+class VectorForm(BaseModel):
+    """What vectors are made of, and how they are sent; a part of several requests."""
+
+    model_config = ConfigDict(strict=True)
+
+    input_type: str | None = Field(
+        None,
+        description="What the inputs are, `query` or `document` for instance: the model's prompt for that, where it "
+        "has one, is put before each text.",
+    )
+    dimensions: Dimensions | None = Field(
+        None, description="Keep this many leading dimensions, then scale to unit length again."
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        "float", description="Rows as lists of numbers, or as base64 of their little-endian float32 bytes."
+    )
+
+
+class Truncation(BaseModel):
+    """What to do with inputs longer than the model reads; a part of several requests."""
+
+    model_config = ConfigDict(strict=True)
+
+    truncate: bool | None = Field(
+        None,
+        description="Cut inputs longer than the model reads; false refuses them. The service's setting by default.",
+    )
+    truncation_direction: Literal["left", "right", "Left", "Right"] | None = Field(
+        "right", description="The end that is cut off."
+    )
+
+    @property
+    def cut_left(self) -> bool:
+        """Whether it is the left end that is cut off."""
+        return self.truncation_direction in ("left", "Left")
 
 
 def is_one(inputs: Any) -> bool:

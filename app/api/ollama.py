@@ -4,21 +4,20 @@ Reference: https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
 from datetime import UTC, datetime
+from typing import ClassVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.bill import HEADERS
-from app.api.call import Call, Reply
+from app.api.call import JSON, Call, Reply
 from app.api.encoders import as_json, in_turns
 from app.api.errors import ErrorShape, Problem
-from app.api.inputs import Dimensions, dimensions_schema, text_schema
-from app.api.routes import Route, Schema
+from app.api.inputs import Dimensions, Texts, dimensions_schema, text_schema
+from app.api.routes import Route, Schema, answered
 from app.api.serving import REQUEST_HEADERS, WORK_ERRORS, Asked, Serving
 from app.api.validation import described, read_body
 from app.embedder import EmbedOptions
-
-JSON = b"application/json"
 
 
 class OllamaError(BaseModel):
@@ -37,10 +36,11 @@ OLLAMA_ERROR = ErrorShape(_error_body, OllamaError)
 class EmbedRequest(BaseModel):
     """What to embed; `keep_alive` and `options` are accepted and mean nothing here, since the model stays loaded."""
 
+    tagged: ClassVar = ("input",)
     model_config = ConfigDict(strict=True)
 
     model: str | None = Field(None, description="Which model is meant; the answer says which one it was.")
-    input: str | list[str] = Field(description="A text, or a list of texts.")
+    input: Texts = Field(description="A text, or a list of texts.")
     truncate: bool | None = Field(True, description="Cut inputs longer than the model reads; false refuses them.")
     dimensions: Dimensions | None = Field(
         None, description="Keep this many leading dimensions, then scale to unit length again."
@@ -109,7 +109,7 @@ def ollama_routes(serving: Serving, version: str) -> list[Route]:
         Route(
             "/api/embed", "POST", embed, "Embed one text or many, as Ollama does",
             "Ollama's embeddings: point its official clients here with `host`.",
-            {200: _answer("The rows, and what they cost in nanoseconds and tokens.", _EMBEDDINGS)},
+            {200: answered("The rows, and what they cost in nanoseconds and tokens.", _EMBEDDINGS, HEADERS)},
             (*WORK_ERRORS, 404), headers=REQUEST_HEADERS, shape=OLLAMA_ERROR,
             body_schema=lambda: described(
                 EmbedRequest, input={"anyOf": text_schema(n())}, dimensions=dimensions_schema(serving.model())
@@ -118,25 +118,21 @@ def ollama_routes(serving: Serving, version: str) -> list[Route]:
         ),
         Route(
             "/api/embeddings", "POST", embeddings, "Embed one text, in Ollama's older form", "One row.",
-            {200: _answer("The row.", _object(embedding={"type": "array", "items": {"type": "number"}}))},
+            {200: answered("The row.", _object(embedding={"type": "array", "items": {"type": "number"}}), HEADERS)},
             (*WORK_ERRORS, 404), headers=REQUEST_HEADERS, shape=OLLAMA_ERROR,
             body_schema=lambda: described(EmbeddingsRequest, prompt=text_schema(n())[0]),
             examples={"one text": {"value": {"model": "all-minilm", "prompt": "Where is my card?"}}},
         ),
         Route(
             "/api/tags", "GET", tags, "The model served, as Ollama lists models", "One entry.",
-            {200: _answer("The list.", _object(models={"type": "array", "items": {"type": "object"}}))},
+            {200: answered("The list.", _object(models={"type": "array", "items": {"type": "object"}}))},
             (401, 503), shape=OLLAMA_ERROR,
         ),
         Route(
             "/api/version", "GET", show_version, "The version", "Convoy's own, in Ollama's form.",
-            {200: _answer("The version.", _object(version={"type": "string"}))}, (401,), shape=OLLAMA_ERROR,
+            {200: answered("The version.", _object(version={"type": "string"}))}, (401,), shape=OLLAMA_ERROR,
         ),
     ]  # fmt: skip
-
-
-def _answer(description: str, schema: Schema) -> Schema:
-    return {"description": description, "headers": HEADERS, "content": {"application/json": {"schema": schema}}}
 
 
 def _object(**properties: Schema) -> Schema:

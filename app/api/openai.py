@@ -5,31 +5,30 @@ Reference: https://platform.openai.com/docs/api-reference/embeddings and the err
 
 import time
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from app.api.bill import HEADERS
-from app.api.call import Call, Reply
+from app.api.call import JSON, Call, Reply
 from app.api.encoders import Matrix, as_base64, in_turns
 from app.api.errors import ErrorShape, Problem
 from app.api.inputs import (
     INPUT_TYPE_SCHEMA,
-    Dimensions,
     Inputs,
+    VectorForm,
     dimensions_schema,
     inputs_schema,
     is_one,
     text_schema,
 )
-from app.api.routes import Route, Schema
+from app.api.routes import Route, Schema, answered
 from app.api.serving import REQUEST_HEADERS, WORK_ERRORS, Asked, Serving, is_name_of
 from app.api.validation import described, read_body
 from app.embedder import EmbedOptions, ModelInfo
 from app.errors import InvalidInput, UnknownModel
 
-JSON = b"application/json"
 FOREIGN_IDS = (
     "input holds token ids. They are usually those of OpenAI's own tokenizer, of which this model would make nonsense: "
     "send texts instead (LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False)). Ids of this model's own "
@@ -72,43 +71,24 @@ def _error_body(problem: Problem) -> object:
 OPENAI_ERROR = ErrorShape(_error_body, OpenAIError)
 
 
-class EmbeddingsRequest(BaseModel):
+class EmbeddingsRequest(VectorForm):
     """What to embed, and how; unknown fields are ignored, and so is `user`."""
 
     tagged: ClassVar = ("input",)
-    model_config = ConfigDict(strict=True)
 
     input: Inputs = Field(description="A text, or a list of texts.")
     model: str | None = Field(None, description="Which model is meant; the answer says which one it was.")
-    encoding_format: Literal["float", "base64"] | None = Field(
-        "float", description="Rows as lists of numbers, or as base64 of their little-endian float32 bytes."
-    )
-    dimensions: Dimensions | None = Field(
-        None, description="Keep this many leading dimensions, then scale to unit length again."
-    )
-    input_type: str | None = Field(
-        None,
-        description="What the inputs are, `query` or `document` for instance: the model's prompt for that, where it "
-        "has one, is put before each text.",
-    )
 
 
-class Wanted(NamedTuple):
-    """A valid request, and the name of the model it asks for."""
-
-    asked: Asked
-    model: str | None
-
-
-def parse(body: bytes, *, takes_ids: bool) -> Wanted:
+def parse(body: bytes, *, takes_ids: bool) -> Asked:
     """What a body asks for; raises InvalidInput that names the first field at fault and its problem."""
     request = read_body(EmbeddingsRequest, body)
     contents: Any = [request.input] if is_one(request.input) else request.input
     if not takes_ids and any(not isinstance(one, str) for one in contents):
         raise InvalidInput(FOREIGN_IDS, field="input")
     options = EmbedOptions(dimensions=request.dimensions, input_type=request.input_type)
-    asked = Asked("input", contents, is_one(request.input), options, request.encoding_format == "base64")
-    return Wanted(asked, request.model)
+    as_base64 = request.encoding_format == "base64"
+    return Asked("input", contents, is_one(request.input), options, as_base64, request.model)
 
 
 def _as_data(rows: Matrix, first: int, *, as_text: bool) -> bytes:
@@ -123,8 +103,8 @@ def openai_routes(serving: Serving, *, takes_ids: bool) -> list[Route]:
     started = int(time.time())
 
     async def create_embeddings(call: Call) -> Reply:
-        asked, wanted = await serving.read(call, partial(parse, takes_ids=takes_ids))
-        model = serving.served_name(wanted)
+        asked = await serving.read(call, partial(parse, takes_ids=takes_ids))
+        model = serving.served_name(asked.model)
         rows, bill = await serving.embed(call, asked)
         data = await in_turns(partial(_as_data, as_text=asked.as_base64), rows)
         body = b'{"object":"list","data":%b,"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
@@ -166,12 +146,12 @@ def openai_routes(serving: Serving, *, takes_ids: bool) -> list[Route]:
         return [
             Route(
                 path, "GET", list_models, "The model served, as OpenAI lists models", "One entry.",
-                {200: _answer("The list.", _MODEL_LIST)}, (401, 503), shape=OPENAI_ERROR,
+                {200: answered("The list.", _MODEL_LIST)}, (401, 503), shape=OPENAI_ERROR,
             ),
             Route(
                 path + "/{model}", "GET", retrieve_model, "One model, as OpenAI describes it",
                 "The model served, by its name with or without the owner; 404 for every other.",
-                {200: _answer("The model.", _MODEL)}, (401, 404, 503), shape=OPENAI_ERROR,
+                {200: answered("The model.", _MODEL)}, (401, 404, 503), shape=OPENAI_ERROR,
             ),
         ]  # fmt: skip
 
@@ -191,51 +171,45 @@ def body_schema(max_inputs: int, model: ModelInfo | None, *, takes_ids: bool) ->
     )
 
 
-def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
-
-
 _EXAMPLES = {
     "one text": {"value": {"input": "Where is my card?", "model": "all-MiniLM-L6-v2"}},
     "several texts": {"value": {"input": ["Where is my card?", "My card has not arrived."]}},
     "as the official clients ask": {"value": {"input": ["Where is my card?"], "encoding_format": "base64"}},
 }
-_ANSWER: dict[str, Any] = {
-    "headers": HEADERS,
-    **_answer(
-        "The list of embeddings.",
-        {
-            "type": "object",
-            "required": ["object", "data", "model", "usage"],
-            "properties": {
-                "object": {"const": "list"},
-                "data": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["object", "index", "embedding"],
-                        "properties": {
-                            "object": {"const": "embedding"},
-                            "index": {"type": "integer"},
-                            "embedding": {
-                                "anyOf": [
-                                    {"type": "array", "items": {"type": "number"}},
-                                    {"type": "string", "contentEncoding": "base64"},
-                                ]
-                            },
+_ANSWER = answered(
+    "The list of embeddings.",
+    {
+        "type": "object",
+        "required": ["object", "data", "model", "usage"],
+        "properties": {
+            "object": {"const": "list"},
+            "data": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["object", "index", "embedding"],
+                    "properties": {
+                        "object": {"const": "embedding"},
+                        "index": {"type": "integer"},
+                        "embedding": {
+                            "anyOf": [
+                                {"type": "array", "items": {"type": "number"}},
+                                {"type": "string", "contentEncoding": "base64"},
+                            ]
                         },
                     },
                 },
-                "model": {"type": "string"},
-                "usage": {
-                    "type": "object",
-                    "required": ["prompt_tokens", "total_tokens"],
-                    "properties": {"prompt_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"}},
-                },
+            },
+            "model": {"type": "string"},
+            "usage": {
+                "type": "object",
+                "required": ["prompt_tokens", "total_tokens"],
+                "properties": {"prompt_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"}},
             },
         },
-    ),
-}
+    },
+    headers=HEADERS,
+)
 _MODEL: dict[str, Any] = {
     "type": "object",
     "required": ["id", "object", "created", "owned_by"],

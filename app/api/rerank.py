@@ -10,15 +10,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.bill import HEADERS
-from app.api.call import Call, Reply
+from app.api.call import JSON, Call, Reply
 from app.api.errors import ErrorShape, Problem
-from app.api.routes import Route, Schema
+from app.api.routes import Route, Schema, answered
 from app.api.serving import REQUEST_HEADERS, WORK_ERRORS, Serving
-from app.api.tei import ranked
 from app.api.validation import described, read_body
-from app.scorer import ScoreOptions
-
-JSON = b"application/json"
+from app.scorer import ScoreOptions, ranked
 
 
 class RerankError(BaseModel):
@@ -86,7 +83,7 @@ def rerank_routes(serving: Serving) -> list[Route]:
             path, "POST", rerank, "Order documents by a query, as Cohere and Jina do",
             "Each document's index and relevance, from 0 to 1, the best first; for models with a classification head "
             "of one label.",
-            {200: {"description": "The documents in order.", "headers": HEADERS, "content": _CONTENT}},
+            {200: answered("The documents in order.", _RANKED, HEADERS)},
             (*WORK_ERRORS, 404), headers=REQUEST_HEADERS, shape=RERANK_ERROR,
             body_schema=lambda: _schema(serving.max_inputs),
             examples={"two documents": {"value": _EXAMPLE}},
@@ -108,25 +105,21 @@ _EXAMPLE: Mapping[str, Any] = {
     "documents": ["It is on its way.", "Good day."],
     "top_n": 1,
 }
-_CONTENT: Schema = {
-    "application/json": {
-        "schema": {
-            "type": "object",
-            "required": ["id", "model", "results", "usage", "meta"],
-            "properties": {
-                "results": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["index", "relevance_score"],
-                        "properties": {
-                            "index": {"type": "integer"},
-                            "relevance_score": {"type": "number"},
-                            "document": {"type": "object"},
-                        },
-                    },
-                }
+_RANKED: Schema = {
+    "type": "object",
+    "required": ["id", "model", "results", "usage", "meta"],
+    "properties": {
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["index", "relevance_score"],
+                "properties": {
+                    "index": {"type": "integer"},
+                    "relevance_score": {"type": "number"},
+                    "document": {"type": "object"},
+                },
             },
         }
-    }
+    },
 }

@@ -49,6 +49,12 @@ class Route:
         return sorted({*self.answers, *self.errors})
 
 
+def answered(description: str, schema: Schema, headers: Schema | None = None) -> Schema:
+    """How OpenAPI describes an answer in JSON."""
+    content = {"content": {"application/json": {"schema": schema}}}
+    return {"description": description, **({"headers": headers} if headers else {}), **content}
+
+
 class RouteTable:
     """Finds the routes at a path, and how errors there are worded."""
 

@@ -3,13 +3,13 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from app.api.bill import headers_for
 from app.api.call import Call
 from app.api.watch import Watchman
 from app.embedder import Content, Embedder, Embeddings, EmbedOptions, LaneName, ModelInfo, TokenVectors
-from app.errors import InvalidInput, NotReady, UnknownModel, WrongModel
+from app.errors import InvalidInput, UnknownModel, WrongModel
 from app.intake import Bill
 from app.prompts import unknown_prompt
 from app.scorer import Pair, ScoreOptions, Scorer, Scores
@@ -39,18 +39,32 @@ WORK_ERRORS = (401, 408, 413, 415, 422, 424, 429, 500, 503, 504)
 
 MAX_TOKENIZED_CHARACTERS = 131_072
 """Each may be a token of its own, and a token is some 70 bytes of JSON."""
-TOKENIZER_ERRORS = (401, 408, 413, 415, 422, 500, 503)
+TOKENIZER_ERRORS = (401, 408, 413, 415, 422, 500, 503, 504)
 """What a request to the tokenizer alone may be answered with."""
 
 
 class Asked(NamedTuple):
-    """A valid request: its inputs as a list, the field and the form in which they were sent, what is wanted of them."""
+    """A valid request: its inputs as a list, the field and the form in which they were sent, what is wanted of them,
+    and of which model."""
 
     field: str
     contents: Sequence[Content]
     one: bool
     options: EmbedOptions
     as_base64: bool = False
+    model: str | None = None
+
+
+class Models(Protocol):
+    """What protocols ask of the service; all but `model` raise NotReady or ShuttingDown while there is nothing to ask,
+    and WrongModel where the model is of another kind."""
+
+    def embedder(self) -> Embedder: ...
+    def scorer(self) -> Scorer: ...
+    def loaded_model(self) -> ModelInfo: ...
+    def model(self) -> ModelInfo | None: ...
+    async def tokens(self, texts: Sequence[str], special: bool) -> list[list[Token]]: ...
+    async def decode(self, ids: Sequence[Sequence[int]], skip_special: bool) -> list[str]: ...
 
 
 class Serving:
@@ -58,37 +72,30 @@ class Serving:
 
     def __init__(
         self,
-        embedder: Callable[[], Embedder],
-        scorer: Callable[[], Scorer],
-        model: Callable[[], ModelInfo | None],
+        models: Models,
         *,
         max_inputs: int,
         max_body_bytes: int,
         body_timeout_s: float,
         refuse_unknown_models: bool,
         report_truncated: Callable[[int], None],
-        tokens: Callable[[Sequence[str], bool], Awaitable[list[list[Token]]]],
-        decode: Callable[[Sequence[Sequence[int]], bool], Awaitable[list[str]]],
     ) -> None:
-        """`embedder` and `scorer` raise NotReady while there is none, WrongModel where the model is of another kind;
-        `report_truncated` is told how many inputs of an answer were cut."""
-        self._embedder = embedder
-        self._scorer = scorer
-        self.model = model
-        """The model, None until it is loaded."""
+        """`report_truncated` is told how many inputs of an answer were cut."""
+        self.embedder = models.embedder
+        self.model = models.model
+        self.loaded_model = models.loaded_model
         self.max_inputs = max_inputs
-        self._max_body_bytes = max_body_bytes
-        self._body_timeout_s = body_timeout_s
+        self.max_body_bytes = max_body_bytes
+        self.body_timeout_s = body_timeout_s
+        self.report_truncated = report_truncated
+        self._models = models
         self._refuse_unknown_models = refuse_unknown_models
-        self._report_truncated = report_truncated
-        self._tokens = tokens
-        self._decode = decode
         self._watchman = Watchman()
         self._compute_type = b""
 
     async def read(self, call: Call, parse: Callable[[bytes], T]) -> T:
         """The request that the body holds; raises what `Call.read_json_body` raises, and InvalidInput."""
-        body = await call.read_json_body(self._max_body_bytes, self._body_timeout_s)
+        body = await call.read_json_body(self.max_body_bytes, self.body_timeout_s)
         asked = parse(body) if len(body) <= LARGE_BODY else await asyncio.to_thread(parse, body)
         call.parsed_s = call.elapsed_s
         return asked
@@ -96,13 +103,13 @@ class Serving:
     def embed(self, call: Call, asked: Asked) -> Awaitable[Embeddings]:
         """The vectors asked for; raises what `Embedder.embed` raises, with the field named as the client has it."""
         options = with_headers(asked.options, call)
-        embedder = self._embedder()
+        embedder = self.embedder()
         return self._watched(call, embedder.embed(asked.contents, options), asked.field, asked.one)
 
     def embed_tokens(self, call: Call, asked: Asked) -> Awaitable[TokenVectors]:
         """The vectors of each token; raises what `Embedder.embed_tokens` raises."""
         options = with_headers(asked.options, call)
-        embedder = self._embedder()
+        embedder = self.embedder()
         return self._watched(call, embedder.embed_tokens(asked.contents, options), asked.field, asked.one)
 
     async def score(
@@ -110,7 +117,7 @@ class Serving:
     ) -> Scores:
         """The logits of pairs; raises what `Scorer.score` raises, with the field named as the client has it."""
         options = with_headers(options, call)
-        scorer = self._scorer()
+        scorer = self._models.scorer()
         return await self._watched(call, scorer.score(pairs, options), field, one)
 
     async def rank(
@@ -119,14 +126,16 @@ class Serving:
         """The logit of each text with the query, float32 (n, 1); raises WrongModel too where the model has not one
         label."""
         options = with_headers(options, call)
-        scorer = self._scorer()
+        scorer = self._models.scorer()
         if (n := len(scorer.model.labels)) != 1:
             raise WrongModel(
                 f"{scorer.model.name} has {n} labels; texts are ordered by a model with one. Use /predict."
             )
         return await self._watched(call, scorer.score([(query, text) for text in texts], options), field, one=False)
 
-    async def tokens(self, texts: Sequence[str], prompt_name: str | None, *, special: bool) -> list[list[Token]]:
+    async def tokens(
+        self, call: Call, texts: Sequence[str], prompt_name: str | None, *, special: bool
+    ) -> list[list[Token]]:
         """The tokens of texts with a prompt before each; raises InvalidInput that names the field."""
         model = self.loaded_model()
         self._check_count(len(texts), "inputs")
@@ -139,12 +148,9 @@ class Serving:
         if prompt_name and prompt_name not in model.prompts:
             raise named(unknown_prompt(prompt_name, model.prompts), "inputs", one=True)
         prompt = model.prompts[prompt_name] if prompt_name else ""
-        try:
-            return await self._tokens([prompt + text for text in texts], special)
-        except InvalidInput as error:
-            raise named(error, "inputs", one=True) from error
+        return await self._aside(call, self._models.tokens([prompt + text for text in texts], special), "inputs")
 
-    async def decode(self, ids: Sequence[Sequence[int]], *, skip_special: bool) -> list[str]:
+    async def decode(self, call: Call, ids: Sequence[Sequence[int]], *, skip_special: bool) -> list[str]:
         """The text of each list of token ids; raises InvalidInput that names the field."""
         self._check_count(len(ids), "ids")
         last = self.loaded_model().vocabulary_size - 1
@@ -153,10 +159,15 @@ class Serving:
                 raise InvalidInput("ids holds an empty list; send at least one token id.", field="ids")
             if min(one) < 0 or max(one) > last:
                 raise InvalidInput(f"ids must be within the model's vocabulary, 0 to {last}.", field="ids")
+        return await self._aside(call, self._models.decode(ids, skip_special), "ids")
+
+    async def _aside(self, call: Call, work: Awaitable[T], field: str) -> T:
+        """Wait for what the tokenizer alone does, unless the client leaves."""
         try:
-            return await self._decode(ids, skip_special)
+            with self._watchman.over(call):
+                return await work
         except InvalidInput as error:
-            raise named(error, "ids", one=True) from error
+            raise named(error, field, one=True) from error
 
     def _check_count(self, n: int, field: str) -> None:
         if not 1 <= n <= self.max_inputs:
@@ -170,7 +181,7 @@ class Serving:
         except InvalidInput as error:
             raise named(error, field, one=one) from error
         if answer.bill.truncated:
-            self._report_truncated(answer.bill.truncated)
+            self.report_truncated(answer.bill.truncated)
         return answer
 
     def headers(self, call: Call, bill: Bill) -> list[tuple[bytes, bytes]]:
@@ -180,17 +191,9 @@ class Serving:
             self._compute_type = {"cpu": b"cpu", "simulated": b"simulated"}.get(kind, b"gpu")
         return headers_for(call, bill, self._compute_type)
 
-    def loaded_model(self) -> ModelInfo:
-        """The model; raises NotReady until it is loaded."""
-        model = self.model()
-        if model is None:
-            raise NotReady("The model is still loading; GET /ready says when it is there.")
-        return model
-
     def served_name(self, asked: str | None) -> str:
         """The name of the model that answers; raises UnknownModel where another is asked for and that is refused."""
-        model = self.model()
-        name = model.name if model is not None else ""
+        name = self.loaded_model().name
         if self._refuse_unknown_models and asked and not is_name_of(asked, name):
             raise UnknownModel(f"The model {asked!r} is not served here; this service has {name!r}.")
         return name
@@ -201,13 +204,21 @@ def is_name_of(asked: str, served: str) -> bool:
     return asked.removesuffix(":latest") in (served, served.rpartition("/")[2])
 
 
+def lane_of(call: Call) -> LaneName | None:
+    """The lane that the request asks for; raises InvalidInput."""
+    if call.lane is None:
+        return None
+    lane = LANE_NAMES.get(call.lane.lower())
+    if lane is None:
+        raise InvalidInput(f"X-Lane is {call.lane.decode('latin-1')!r}; it must be interactive or bulk.")
+    return lane
+
+
 def with_headers(options: Options, call: Call) -> Options:
     """The options with what the request's headers ask for; raises InvalidInput that names the header."""
     if call.lane is None and call.timeout is None:
         return options
-    lane = timeout_ms = None
-    if call.lane is not None and (lane := LANE_NAMES.get(call.lane.lower())) is None:
-        raise InvalidInput(f"X-Lane is {call.lane.decode('latin-1')!r}; it must be interactive or bulk.")
+    lane, timeout_ms = lane_of(call), None
     if call.timeout is not None:
         if not TIMEOUT.fullmatch(call.timeout):
             raise InvalidInput(

@@ -7,7 +7,7 @@ when the answers of one have gone out, so a client that does not read its answer
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,11 +19,10 @@ from app.api.compression import Inflater, inflater_for
 from app.api.encoders import AT_ONCE_FLOATS, as_base64
 from app.api.errors import BodyTooSlow, UnsupportedMediaType, problem_of
 from app.api.routes import Route
-from app.api.serving import LANE_NAMES, Serving, named
+from app.api.serving import Serving, lane_of, named
 from app.api.stream_lines import Line, Lines
 from app.api.stream_query import Wanted, query_schema, read_query
 from app.api.upload import Upload
-from app.embedder import Embedder, LaneName
 from app.errors import DeadlineExceeded, InvalidInput, NotReady, QueueFull, ShuttingDown, WouldBeLate
 from app.vectorizers.base import Matrix
 
@@ -67,47 +66,11 @@ HEADERS = {
 }
 
 
-class Streaming:
-    """The way of a stream: what all of them go by."""
-
-    def __init__(
-        self,
-        embedder: Callable[[], Embedder],
-        *,
-        max_inputs: int,
-        max_line_bytes: int,
-        stall_s: float,
-        report_truncated: Callable[[int], None],
-    ) -> None:
-        """`embedder` raises NotReady and its kin while there is none. A body of which nothing comes for `stall_s`
-        seconds, while nothing of it is being answered, has ended."""
-        self.embedder = embedder
-        self.max_inputs = max_inputs
-        self.max_line_bytes = max_line_bytes
-        self.stall_s = stall_s
-        self.report_truncated = report_truncated
-
-    async def embed_stream(self, call: Call) -> StreamReply:
-        """Check all that can be checked before the first line."""
-        kind = call.content_type.partition(b";")[0].strip().lower()
-        if kind not in CONTENT_TYPES:
-            raise UnsupportedMediaType(
-                f"The content type is {kind.decode('latin-1')!r}; send one JSON text a line as application/x-ndjson."
-            )
-        inflater = inflater_for(call.content_encoding)
-        wanted = read_query(call.scope["query_string"], lane_of(call))
-        try:
-            self.embedder().check_options(wanted.options)
-        except InvalidInput as error:
-            raise named(error, "inputs", one=True) from error
-        return StreamReply(NDJSON, Stream(self, call, inflater, wanted).run)
-
-
 class Stream:
     """One stream: takes groups of lines, has a few of them embedded at a time, and writes the answers in order."""
 
-    def __init__(self, streaming: Streaming, call: Call, inflater: Inflater | None, wanted: Wanted) -> None:
-        self._streaming = streaming
+    def __init__(self, serving: Serving, call: Call, inflater: Inflater | None, wanted: Wanted) -> None:
+        self._serving = serving
         self._call = call
         self._inflater = inflater
         self._wanted = wanted
@@ -124,8 +87,8 @@ class Stream:
             lines = Lines(
                 upload,
                 self._inflater,
-                max_line_bytes=self._streaming.max_line_bytes,
-                most=self._streaming.max_inputs,
+                max_line_bytes=self._serving.max_body_bytes,
+                most=self._serving.max_inputs,
             )
             try:
                 await write(b"")  # the headers, for a client that waits for these before it sends
@@ -178,7 +141,7 @@ class Stream:
 
     async def _more(self) -> None:
         """Wait for more of the body, with nothing else to wait for."""
-        stall_s = self._streaming.stall_s
+        stall_s = self._serving.body_timeout_s
         try:
             async with asyncio.timeout(stall_s):
                 await self._news.wait()
@@ -200,7 +163,7 @@ class Stream:
         for them, they wait for some."""
         while True:
             try:
-                rows, bill = await self._streaming.embedder().embed([line.text for line in lines], self._wanted.options)
+                rows, bill = await self._serving.embedder().embed([line.text for line in lines], self._wanted.options)
             except (QueueFull, WouldBeLate) as error:
                 await asyncio.sleep(min(error.retry_after_s, LONGEST_PAUSE_S) * random.uniform(0.5, 1))
             except (NotReady, ShuttingDown):
@@ -220,7 +183,7 @@ class Stream:
                 return [outcome for outcomes in alone for outcome in outcomes]
             else:
                 if bill.truncated:
-                    self._streaming.report_truncated(bill.truncated)
+                    self._serving.report_truncated(bill.truncated)
                 return list(rows)
 
     # --- answering --------------------------------------------------------------------------------------------------
@@ -271,22 +234,28 @@ def _json(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
 
-def lane_of(call: Call) -> LaneName:
-    """The lane that the request asks for, bulk by default; raises InvalidInput."""
-    if call.lane is None:
-        return "bulk"
-    lane = LANE_NAMES.get(call.lane.lower())
-    if lane is None:
-        raise InvalidInput(f"X-Lane is {call.lane.decode('latin-1')!r}; it must be interactive or bulk.")
-    return lane
+def stream_route(serving: Serving) -> Route:
+    """The route `POST /embed/stream`. A line may be as long as a body elsewhere; a body of which nothing comes for as
+    long as one may take elsewhere, while nothing of it is being answered, has ended."""
 
+    async def embed_stream(call: Call) -> StreamReply:
+        kind = call.content_type.partition(b";")[0].strip().lower()
+        if kind not in CONTENT_TYPES:
+            raise UnsupportedMediaType(
+                f"The content type is {kind.decode('latin-1')!r}; send one JSON text a line as application/x-ndjson."
+            )
+        inflater = inflater_for(call.content_encoding)
+        wanted = read_query(call.scope["query_string"], lane_of(call) or "bulk")
+        try:
+            serving.embedder().check_options(wanted.options)
+        except InvalidInput as error:
+            raise named(error, "inputs", one=True) from error
+        return StreamReply(NDJSON, Stream(serving, call, inflater, wanted).run)
 
-def stream_route(streaming: Streaming, serving: Serving) -> Route:
-    """The route `POST /embed/stream`."""
     return Route(
         path="/embed/stream",
         method="POST",
-        endpoint=streaming.embed_stream,
+        endpoint=embed_stream,
         summary="Embed a stream of texts",
         description="One text a line, as a JSON string or as an object with `text` (or `inputs`) and, if you like, an "
         "`id` that comes back; one answer a line, in order, while the body still comes in. Read while you send: a "

@@ -8,18 +8,15 @@ from typing import Any
 
 import orjson
 
-from app.api.compression import Inflater
+from app.api.compression import TURN_PIECES, Inflater
 from app.api.errors import BodyTooLarge
+from app.api.serving import LARGE_BODY
 from app.api.upload import Upload
 from app.errors import EmptyInput, InvalidInput
 
 GROUP_LINES = 64
 GROUP_BYTES = 65_536
 """Lines that are embedded together are so many and so long at most, where no single line is longer."""
-LARGE_LINE_BYTES = 262_144
-"""A longer line is parsed on another thread."""
-TURN_PIECES = 8
-"""To inflate so much holds the event loop for a millisecond or less."""
 BLANK = re.compile(rb"[ \t\r\n]*")
 """What JSON takes for white space."""
 FIELDS = ("text", "inputs")
@@ -82,7 +79,7 @@ class Lines:
     async def _parsed(self, raw: bytes) -> Line:
         index = self.count
         self.count += 1
-        return parse(index, raw) if len(raw) <= LARGE_LINE_BYTES else await asyncio.to_thread(parse, index, raw)
+        return parse(index, raw) if len(raw) <= LARGE_BODY else await asyncio.to_thread(parse, index, raw)
 
     def _split(self) -> Iterator[bytes | None]:
         """Each line that is not blank, TURN, or None where more has yet to come in.

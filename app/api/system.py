@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from app.api.call import Call, Reply
-from app.api.routes import Route
+from app.api.call import JSON, Call, Reply
+from app.api.routes import Route, answered
 
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 OK = {"status": "ok"}
@@ -36,7 +36,7 @@ def system_routes(
     async def show_metrics(call: Call) -> Reply:
         return Reply(200, metrics(), METRICS_TYPE)
 
-    ok = {200: _answer("Yes.", {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]})}
+    ok = {200: answered("Yes.", {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]})}
     return [
         Route(
             "/health", "GET", health, "Is the process alive", "503 means that only a restart helps.",
@@ -49,7 +49,7 @@ def system_routes(
         Route(
             "/info", "GET", show_info, "The model, and the settings in effect",
             "What is served, what was measured at warm-up, and every option as it is in force; no secrets.",
-            {200: _answer("What is served and how.", {"type": "object"})}, (401,),
+            {200: answered("What is served and how.", {"type": "object"})}, (401,),
         ),
         Route(
             "/metrics", "GET", show_metrics, "Prometheus metrics", "Every series is there from the start.",
@@ -60,8 +60,4 @@ def system_routes(
 
 
 def _json(value: Mapping[str, Any]) -> Reply:
-    return Reply(200, orjson.dumps(value), b"application/json")
-
-
-def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+    return Reply(200, orjson.dumps(value), JSON)

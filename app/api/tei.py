@@ -11,12 +11,12 @@ import numpy as np
 import orjson
 
 from app.api.bill import HEADERS
-from app.api.call import Call, Reply
+from app.api.call import JSON, Call, Reply
 from app.api.embed import embed_endpoint
 from app.api.embed_request import body_schema
 from app.api.encoders import Matrix, as_json, in_turns
 from app.api.inputs import ids_schema, inputs_schema, prompt_schema, text_schema
-from app.api.routes import Endpoint, Route, Schema
+from app.api.routes import Endpoint, Route, Schema, answered
 from app.api.serving import REQUEST_HEADERS, TOKENIZER_ERRORS, WORK_ERRORS, Serving
 from app.api.tei_requests import (
     DecodeRequest,
@@ -29,22 +29,7 @@ from app.api.tei_requests import (
 )
 from app.api.validation import described, read_body
 from app.embedder import ModelInfo
-from app.scorer import probabilities
-
-JSON = b"application/json"
-
-
-def scores_of(logits: Matrix, model: ModelInfo, *, raw: bool) -> Matrix:
-    """Logits as they are, or as probabilities: of each label by itself if the model was trained so."""
-    if raw:
-        return logits
-    return probabilities(logits, independent=model.details.get("problem_type") == "multi_label_classification")
-
-
-def ranked(logits: Matrix, model: ModelInfo, *, raw: bool) -> list[tuple[int, np.float32]]:
-    """Index and score of each text, the best first."""
-    scores = scores_of(logits, model, raw=raw)[:, 0]
-    return [(int(i), scores[i]) for i in np.argsort(-scores, kind="stable")]
+from app.scorer import ranked, scores_of
 
 
 def tei_routes(serving: Serving) -> list[Route]:
@@ -65,13 +50,13 @@ def tei_routes(serving: Serving) -> list[Route]:
     async def tokenize(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(TokenizeRequest, body))
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
-        tokens = await serving.tokens(texts, request.prompt_name, special=request.add_special_tokens is not False)
+        tokens = await serving.tokens(call, texts, request.prompt_name, special=request.add_special_tokens is not False)
         return await asyncio.to_thread(_reply, call, [[one._asdict() for one in text] for text in tokens])
 
     async def decode(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(DecodeRequest, body))
         ids: Any = request.ids if request.ids and isinstance(request.ids[0], list) else [request.ids]
-        return _reply(call, await serving.decode(ids, skip_special=request.skip_special_tokens is not False))
+        return _reply(call, await serving.decode(call, ids, skip_special=request.skip_special_tokens is not False))
 
     async def predict(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(PredictRequest, body))
@@ -133,42 +118,43 @@ def tei_routes(serving: Serving) -> list[Route]:
     return [
         route(
             "/", by_kind, "What the model does", "As /embed, /rerank or /predict, by the kind of model.",
-            _answer("The answer of that path.", {}), what_it_does, {"inputs": "Where is my card?"},
+            answered("The answer of that path.", {}, HEADERS), what_it_does, {"inputs": "Where is my card?"},
         ),
         route(
             "/embed_all", embed_all, "Embed each token",
             "The model's last hidden state at each token of each input, before pooling.",
-            _answer("For each input, a row for each token.", _lists(3)),
+            answered("For each input, a row for each token.", _lists(3), HEADERS),
             lambda: described(EmbedAllRequest, inputs=inputs(), prompt_name=prompt()), {"inputs": "Where is my card?"},
         ),
         route(
             "/similarity", similarity, "Compare sentences",
             "The cosine of the first sentence and each of the others.",
-            _answer("One similarity for each sentence.", _lists(1)), lambda: _similarity_schema(n() - 1, prompt()),
+            answered("One similarity for each sentence.", _lists(1), HEADERS),
+            lambda: _similarity_schema(n() - 1, prompt()),
             {"inputs": {"source_sentence": "Where is my card?", "sentences": ["My card is lost.", "Good day."]}},
         ),
         route(
             "/tokenize", tokenize, "Tokenize",
             "The tokens of each text, as the model's tokenizer finds them; nothing is cut.",
-            _answer("For each text, its tokens.", _lists(2, _TOKEN)),
+            answered("For each text, its tokens.", _lists(2, _TOKEN)),
             lambda: described(TokenizeRequest, inputs={"anyOf": text_schema(n(), 0)}, prompt_name=prompt()),
             {"inputs": "Where is my card?"}, runs=False,
         ),
         route(
             "/decode", decode, "Token ids to text", "The text of each list of token ids.",
-            _answer("One text for each list.", _lists(1, {"type": "string"})),
+            answered("One text for each list.", _lists(1, {"type": "string"})),
             lambda: described(DecodeRequest, ids=ids_schema(n(), serving.model())), {"ids": [101, 102]}, runs=False,
         ),
         route(
             "/predict", predict, "Classify",
             "The score of each label, the best first; for models with a classification head.",
-            _answer("Labels and scores: a list of them, or of such lists.", {"type": "array"}),
+            answered("Labels and scores: a list of them, or of such lists.", {"type": "array"}, HEADERS),
             lambda: _predict_schema(n()), {"inputs": "I like this."},
         ),
         route(
             "/rerank", rerank, "Order texts by a query",
             "Each text's index and score, the best first; for models with a classification head of one label.",
-            _answer("Index and score of each text, and the text if asked for.", _lists(1, _RANK)),
+            answered("Index and score of each text, and the text if asked for.", _lists(1, _RANK), HEADERS),
             lambda: _rerank_schema(n()), {"query": "Where is my card?", "texts": ["It is on its way.", "Good day."]},
         ),
     ]  # fmt: skip
@@ -207,10 +193,6 @@ def _reply(call: Call, value: Any, headers: Sequence[tuple[bytes, bytes]] = ()) 
 def _predictions(scores: Matrix, labels: Sequence[str]) -> list[Schema]:
     order = np.argsort(-scores, kind="stable")
     return [{"score": scores[i], "label": labels[i]} for i in order]
-
-
-def _answer(description: str, schema: Schema) -> Schema:
-    return {"description": description, "headers": HEADERS, "content": {"application/json": {"schema": schema}}}
 
 
 def _lists(depth: int, of: Schema | None = None) -> Schema:

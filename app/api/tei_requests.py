@@ -1,30 +1,17 @@
 """The requests of text-embeddings-inference's protocol: their forms and their validation."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from app.api.inputs import Inputs, TokenId, is_one
+from app.api.inputs import Inputs, Texts, TokenId, Truncation, is_one
 from app.api.serving import Asked
 from app.embedder import EmbedOptions
 from app.scorer import Pair, ScoreOptions
 
-Direction = Literal["left", "right", "Left", "Right"]
-LEFT = ("left", "Left")
-
 
 class _Request(BaseModel):
     model_config = ConfigDict(strict=True)
-
-
-class Truncation(_Request):
-    """What to do with inputs longer than the model reads."""
-
-    truncate: bool | None = Field(
-        None,
-        description="Cut inputs longer than the model reads; false refuses them. The service's setting by default.",
-    )
-    truncation_direction: Direction | None = Field("right", description="The end that is cut off.")
 
 
 class EmbedAllRequest(Truncation):
@@ -38,9 +25,7 @@ class EmbedAllRequest(Truncation):
     def asked(self) -> Asked:
         """The same in the embedder's terms."""
         one = is_one(self.inputs)
-        options = EmbedOptions(
-            truncate=self.truncate, cut_left=self.truncation_direction in LEFT, prompt_name=self.prompt_name
-        )
+        options = EmbedOptions(truncate=self.truncate, cut_left=self.cut_left, prompt_name=self.prompt_name)
         contents: Any = [self.inputs] if one else self.inputs
         return Asked("inputs", contents, one, options)
 
@@ -49,7 +34,7 @@ class SimilarityInputs(_Request):
     """One sentence, and those it is compared with."""
 
     source_sentence: str = Field(min_length=1)
-    sentences: list[str] = Field(min_length=1)
+    sentences: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
 
 
 class SimilarityParameters(Truncation):
@@ -69,17 +54,19 @@ class SimilarityRequest(_Request):
         parameters = self.parameters or SimilarityParameters()
         options = EmbedOptions(
             truncate=parameters.truncate,
-            cut_left=parameters.truncation_direction in LEFT,
+            cut_left=parameters.cut_left,
             prompt_name=parameters.prompt_name,
         )
         contents = [self.inputs.source_sentence, *self.inputs.sentences]
-        return Asked("inputs (source_sentence first, then sentences)", contents, False, options)
+        return Asked("inputs", contents, False, options)
 
 
 class TokenizeRequest(_Request):
     """What to tokenize."""
 
-    inputs: str | list[str] = Field(description="A text, or a list of texts.")
+    tagged: ClassVar = ("inputs",)
+
+    inputs: Texts = Field(description="A text, or a list of texts.")
     add_special_tokens: bool | None = Field(True, description="With the special tokens that the model wants.")
     prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
 
@@ -147,4 +134,4 @@ class RerankRequest(Truncation):
 
 def options_of(request: Truncation) -> ScoreOptions:
     """The same in the scorer's terms."""
-    return ScoreOptions(truncate=request.truncate, cut_left=request.truncation_direction in LEFT)
+    return ScoreOptions(truncate=request.truncate, cut_left=request.cut_left)

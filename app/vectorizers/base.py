@@ -11,6 +11,8 @@ from app.errors import NotFinite
 
 Matrix = npt.NDArray[np.float32]
 """Rows of vectors, shape (n, dimension)."""
+TINY = np.float32(1e-12)
+"""Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 
 
 class TextInput(NamedTuple):
@@ -81,9 +83,10 @@ class ModelInfo:
     dtype: str
     max_batch_tokens: int
     workers: int
-    """Threads that should call it; of those that share a device, `side_by_side` at a time with full batches, and one
-    more for who cannot wait. 0 for all."""
+    """Threads that should call it."""
     side_by_side: int = 0
+    """Of those that share a device, how many run full batches at a time; the others are for who cannot wait. 0 where
+    that makes no difference."""
     batch_base_s: float = 0.0
     batch_token_s: float = 0.0
     """A batch takes about `batch_base_s + batch_token_s · tokens` seconds; both 0 where that was not measured."""

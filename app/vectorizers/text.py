@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.vectorizers.base import Matrix, require_finite
+from app.vectorizers.base import TINY, Matrix, require_finite
 from app.vectorizers.choosing import choose_forward, load_finite
 from app.vectorizers.dtypes import choose_dtype
 from app.vectorizers.engine import Engine
@@ -12,9 +12,6 @@ from app.vectorizers.forward import Forward
 from app.vectorizers.loading import LoadedModel
 from app.vectorizers.sources import ModelSource
 from app.vectorizers.tokenizer import TokenIds
-
-TINY = np.float32(1e-12)
-"""Least length that a vector is divided by, as torch.nn.functional.normalize has it."""
 
 
 class TextVectorizer(Engine):

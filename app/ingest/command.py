@@ -5,8 +5,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from app.corpus import Corpus
-from app.vector_file import CannotResume
+from app.ingest.corpus import Corpus
+from app.ingest.vector_file import CannotResume
 
 ALL_ROWS, NOT_ALL_ROWS, WRONG_USE = 0, 1, 2
 """Exit codes."""
@@ -16,7 +16,7 @@ def embed(arguments: list[str], api_key: str | None) -> int:
     """Run the command; `api_key` is used where no option gives one. Returns the exit code."""
     args = parser().parse_args(arguments)
     try:
-        from app.embed_run import EmbedRun, Stop
+        from app.ingest.run import EmbedRun, Stop
     except ImportError as error:
         return _say(f"This command needs {error.name}: pip install 'convoy-serving[client]'.", WRONG_USE)
     if args.output.suffix != ".npy":

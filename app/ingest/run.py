@@ -20,8 +20,8 @@ import numpy as np
 import orjson
 from tqdm import tqdm
 
-from app.corpus import BadLine, Corpus
-from app.vector_file import VectorFile
+from app.ingest.corpus import BadLine, Corpus
+from app.ingest.vector_file import VectorFile
 
 CHUNK_BYTES = 16_384
 """Lines are sent together until they are so long."""
