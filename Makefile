@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-gpu test-clients clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-gpu test-clients clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -50,6 +50,9 @@ bench-lanes: $(VENV)/.dev ## queries beside bulk lists, on the bundled model
 bench-scheduling: $(VENV)/.dev ## the plots of docs/batching.md
 	$(PIP) -e '.[plots]'
 	$(BIN)/python -m benchmarks.scheduling $(ARGS)
+
+bench-stream: $(VENV)/.dev ## a corpus through /embed/stream: rate, memory, and what queries feel
+	$(BIN)/python -m benchmarks.stream $(ARGS)
 
 bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through HTTP
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
