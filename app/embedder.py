@@ -124,6 +124,8 @@ class Embedder:
         rows = [next(computed) if entry is None else entry.vector for entry in found]
         kept = [entry for entry in found if entry is not None]
         whole = Bill(
+            lane=lane,
+            inputs=len(inputs),
             characters=sum([characters_of(one) for one in inputs]),
             tokens=bill.tokens + sum([entry.tokens for entry in kept]),
             truncated=bill.truncated + sum([entry.truncated for entry in kept]),

@@ -1,10 +1,10 @@
 """The way of a request's inputs to the batcher and what it cost: the same for every kind of model."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from app.batching import Answer, Batcher, LaneName
+from app.batching import NO_BATCH, Answer, Batcher, LaneName
 from app.errors import EmptyInput, InvalidInput
 from app.token_estimate import TokenEstimate
 from app.vectorizers.base import ModelInfo, TextInput
@@ -13,14 +13,17 @@ MAX_CHARACTERS_PER_TOKEN = 256
 """Before it waits or is tokenized, a text is cut to this many characters for each token the model reads: no real text
 has tokens that long, and nobody can fill the queue with megabytes of which the model sees a page."""
 
-NOWHERE: Answer[Any] = Answer([], [], 0, 0.0, 0.0, 0.0, 0, 0, 0)
+NOWHERE: Answer[Any] = Answer([], [], 0, 0.0, 0.0, 0.0, 0.0, 0, NO_BATCH, "nothing")
 """The way of a request whose vectors were all in the cache."""
 
 
 class Bill(NamedTuple):
-    """What a request cost: characters and tokens of its inputs, how many of these were cut, how many came from the
-    cache, the name of the prompt before each, and the way of the others: batches, and where the time went."""
+    """What a request cost: its lane, how many inputs, their characters and tokens, how many of these were cut, how many
+    came from the cache, the name of the prompt before each, and the way of the others: batches, and where the time
+    went."""
 
+    lane: LaneName
+    inputs: int
     characters: int
     tokens: int
     truncated: int
@@ -29,7 +32,7 @@ class Bill(NamedTuple):
     way: Answer[Any]
 
 
-EMPTY = Bill(0, 0, 0, 0, None, NOWHERE)
+EMPTY = Bill("interactive", 0, 0, 0, 0, 0, None, NOWHERE)
 
 
 class Intake:
@@ -44,15 +47,18 @@ class Intake:
         truncate: bool,
         request_timeout_ms: int,
         interactive_inputs: int = 1,
+        tag: Callable[[], object] = lambda: None,
     ) -> None:
         """Requests of up to `interactive_inputs` inputs take the interactive lane; `truncate` is what applies where a
-        request says nothing."""
+        request says nothing. `tag` is asked, in the request's own context, what the batcher is to tell with its
+        batches."""
         self.model = model
         self.truncate = truncate
         self._batcher = batcher
         self._max_inputs = max_inputs
         self._timeout_s = request_timeout_ms / 1000
         self._interactive_inputs = interactive_inputs
+        self._tag = tag
         self._estimate = TokenEstimate(model.max_input_tokens)
 
     def deadline(self, timeout_ms: int | None) -> float:
@@ -92,7 +98,7 @@ class Intake:
         """Have the inputs run; raises what `Batcher.submit` raises. Learns how many tokens texts have."""
         characters = [characters_of(one) for one in inputs]
         sizes = [self._size(one, n) for one, n in zip(inputs, characters, strict=True)]
-        answer = await self._batcher.submit(inputs, sizes, lane=lane, deadline=deadline)
+        answer = await self._batcher.submit(inputs, sizes, lane=lane, deadline=deadline, tag=self._tag())
         texts = tokens = cut = 0
         for n, ready in zip(characters, answer.payloads, strict=True):
             encoding = ready.encoding
@@ -103,7 +109,7 @@ class Intake:
         total = sum(characters)
         if texts:
             self._estimate.learn(texts, total, tokens)
-        return answer, Bill(total, answer.tokens, cut, 0, prompt_name or None, answer)
+        return answer, Bill(lane, len(inputs), total, answer.tokens, cut, 0, prompt_name or None, answer)
 
     def _size(self, one: TextInput, characters: int) -> int:
         """About how many tokens the model will read."""

@@ -2,13 +2,18 @@
 
 import logging
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from app import __version__
+from app import __version__, about
+from app.api.dashboard import dashboard_routes
 from app.api.edge import CLIENT_LEFT, OTHER, Edge, on_http_exception
 from app.api.embed import embed_route
+from app.api.ledger import Ledger
 from app.api.ollama import OLLAMA_ERROR, ollama_routes
 from app.api.openai import OPENAI_ERROR, openai_routes
 from app.api.rerank import RERANK_ERROR, rerank_routes
@@ -17,6 +22,7 @@ from app.api.serving import Serving
 from app.api.stream import stream_route
 from app.api.system import system_routes
 from app.api.tei import tei_info, tei_routes
+from app.live import Live
 from app.metrics import Metrics
 from app.server import Server
 from app.service import Service
@@ -26,13 +32,20 @@ from app.settings import Settings
 def create_app(settings: Settings) -> tuple[Edge, Service]:
     """Every part, wired: the ASGI application (the edge, in front of FastAPI), and the service behind it, which the
     application's lifespan starts and ends."""
-    metrics = Metrics(__version__)
+    metrics = Metrics(__version__, log_batches=settings.log_level == "debug")
+    ledger = Ledger(slow_ms=settings.slow_request_ms, log_all=settings.log_level == "debug")
     service = Service(settings, metrics)
+
+    @asynccontextmanager
+    async def running(_app: object) -> AsyncIterator[None]:
+        async with service.running(), live.running():
+            yield
+
     app = FastAPIOffline(
         title="Convoy",
         version=__version__,
         description="Single-text requests in, full batches through one model, each caller's own vector out.",
-        lifespan=service.running,
+        lifespan=running,
         docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,
@@ -44,6 +57,7 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
         body_timeout_s=settings.request_timeout_ms / 1000,
         refuse_unknown_models=settings.unknown_model == "refuse",
         report_truncated=metrics.truncated,
+        report_answered=ledger.enter,
     )
     routes = [
         embed_route(serving),
@@ -55,12 +69,24 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
         *system_routes(
             check_health=service.check_health,
             check_ready=service.check_ready,
-            info=lambda: {**tei_info(service.model(), settings.public(), service.max_batch_tokens()), **service.info()},
+            info=lambda: {
+                **tei_info(service.model(), settings.public(), service.max_batch_tokens()),
+                **about.info(service, settings),
+            },
             metrics=metrics.text,
             protect_metrics=settings.protect_metrics,
         ),
     ]
     describe(app, routes)
+    live = Live(
+        metrics,
+        ledger,
+        work_routes=[route.path for route in routes if 504 in route.errors],
+        now=partial(about.now, service),
+        hello=partial(about.hello, service, settings),
+    )
+    if settings.dashboard:
+        routes += dashboard_routes(live.events)
     metrics.expect_routes([(route.path, [*route.statuses, 405, CLIENT_LEFT]) for route in routes])
     metrics.expect_routes([(OTHER, [200, 401, 404, 405])])
     table = RouteTable(routes, {"/v1/": OPENAI_ERROR, "/v2/": RERANK_ERROR, "/api/": OLLAMA_ERROR})

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,23 @@ class PlainCounter(Collector):
         family = CounterMetricFamily(self._name, self._help, labels=self._labels)
         for values, count in self.counts.items():
             family.add_metric(values, count)
+        yield family
+
+
+class ReadCounter(Collector):
+    """A counter kept elsewhere, one value for each of several things in order; it is read when somebody asks."""
+
+    def __init__(self, name: str, help_text: str, label: str, registry: CollectorRegistry) -> None:
+        self.read: Callable[[], Sequence[float]] = tuple
+        self._name = name
+        self._help = help_text
+        self._label = label
+        registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, self._help, labels=[self._label])
+        for number, value in enumerate(self.read()):
+            family.add_metric([str(number)], value)
         yield family
 
 
@@ -68,6 +86,11 @@ class DeferredHistogram(Collector):
     def _one(self, value: str) -> "_Series":
         return self._series.setdefault(value, _Series(self._bounds))
 
+    def totals(self) -> "HistogramTotals":
+        """Of a histogram without a label: the count of each bucket, and the sum of all values."""
+        series = self._one("")
+        return HistogramTotals(series.folded().tolist(), series.sum)
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self._name, self._help, labels=[self._label] if self._label else [])
         for value, series in self._series.items():
@@ -75,6 +98,13 @@ class DeferredHistogram(Collector):
             pairs = [(name, float(count)) for name, count in zip(self._names, counts, strict=True)]
             family.add_metric([value] if self._label else [], pairs, series.sum)
         yield family
+
+
+class HistogramTotals(NamedTuple):
+    """Not cumulative: so many values in each bucket, the last of which has no upper bound."""
+
+    counts: list[int]
+    sum: float
 
 
 class _Series:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -11,6 +12,8 @@ from typing import Protocol
 import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.api.call import RECEIVED_AT
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +59,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_begin()
+        self.scope[RECEIVED_AT] = time.perf_counter()  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True

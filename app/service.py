@@ -2,15 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import structlog
 
-from app import __version__
 from app.batching import Batcher, ServiceLaw
 from app.embedder import Embedder, EmbedOptions
 from app.errors import ConvoyError, DeadlineExceeded, NotReady, ShuttingDown, StartFailed, WrongModel
@@ -62,6 +60,8 @@ class Service:
             queue_items=lambda lane: self._batcher.waiting_items(lane) if self._batcher else 0,
             queue_tokens=lambda lane: self._batcher.waiting_tokens(lane) if self._batcher else 0,
             cache_bytes=lambda: self._cache.n_bytes if self._cache else 0,
+            busy_seconds=lambda: self._batcher.busy_seconds() if self._batcher else (),
+            prediction_error=lambda: self._batcher.law.error if self._batcher else 0.0,
         )
 
     @asynccontextmanager
@@ -123,6 +123,7 @@ class Service:
             prepare=partial(self._tokenizer_thread.call, prepare, vectorizers[0]),
             prepare_here=partial(prepare, vectorizers[0]),
             alike=alike,
+            computed_tokens=vectorizers[0].computed_tokens,
         )
         async with batcher:
             self._batcher = batcher
@@ -262,36 +263,14 @@ class Service:
             return NotReady("The service is out of order and must be restarted; its log says why.")
         return NotReady("The model is still loading; GET /ready says when it is there.", retry_after_s=RETRY_LOADING_S)
 
-    def info(self) -> Mapping[str, Any]:
-        """The model and the settings in effect, for `/info`."""
-        model = asdict(self._model.model) if self._model is not None else None
-        return {
-            "version": __version__,
-            "state": self.state,
-            "model_id": model["name"] if model else self._settings.served_model_name or self._settings.model,
-            "max_input_length": model["max_input_tokens"] if model else None,
-            "model": model,
-            "scheduler": self._scheduler(),
-            "settings": self._settings.public(),
-        }
-
     def max_batch_tokens(self) -> int | None:
         """The token budget of a batch as it is now; None until the model is loaded."""
         return self._batcher.max_batch_tokens if self._batcher is not None else None
 
-    def _scheduler(self) -> Mapping[str, Any] | None:
-        """What the batcher goes by now: limits that were measured, and the law learnt from the batches that ran."""
-        if self._batcher is None or self._model is None:
-            return None
-        law, short_tokens = self._batcher.law, self._batcher.short_batch_tokens
-        return {
-            "max_batch_tokens": self._batcher.max_batch_tokens,
-            "target_batch_ms": self._settings.target_batch_ms or round(law.seconds(short_tokens) * 1e3, 3),
-            "short_batch_tokens": short_tokens,
-            "batch_base_ms": round(law.base_s * 1e3, 4),
-            "batch_ms_per_1000_tokens": round(law.slope_s * 1e6, 4),
-            "prediction_error": round(law.error, 4),
-        }
+    @property
+    def batcher(self) -> Batcher[TextInput, Any] | None:
+        """The batcher, once the model is loaded."""
+        return self._batcher
 
     async def drain(self) -> None:
         """Accept nothing new; return when what was accepted is answered, or when the time for it is over."""

@@ -132,6 +132,10 @@ class Settings(BaseSettings):
     exit_on_dead_worker: bool = Field(
         True, description="End the process, with an error, when the model can no longer be run; `off`: stay, unready."
     )
+    slow_request_ms: float = Field(
+        1000, ge=0, description="A request that takes longer is logged as a warning, with its bill; 0 for none."
+    )
+    dashboard: bool = Field(True, description="Serve the dashboard at `/`.")
     log_format: Literal["text", "json"] = Field("text", description="`text` for people, `json` for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from app.batching import LANES, Batcher, LaneName, Outcome, Policy
+from app.batching import LANES, Batcher, Cause, Departure, LaneName, Outcome, Policy
 from tests.virtual_clock import now
 
 
@@ -41,6 +41,9 @@ class Tally:
         self.batches: list[tuple[int, int, float]] = []
         """Of each batch: how many items it carried, how many it left waiting, how long it took in seconds."""
         self.waits_s: list[float] = []
+        self.causes: list[Cause] = []
+        self.departures: list[Departure] = []
+        self.tags: list[object] = []
         self.splits = 0
         self.budgets: list[int] = []
         self.lost: list[int] = []
@@ -53,14 +56,19 @@ class Tally:
     def items_shared(self, items: int) -> None:
         self.shared += items
 
-    def batch_dispatched(self, items: int, tokens: int) -> None:
-        assert 0 < items <= tokens
+    def batch_dispatched(self, batch: Departure) -> None:
+        assert 0 < batch.items <= batch.tokens
+        self.departures.append(batch)
 
-    def requests_boarded(self, lane: LaneName, prepared_s: Sequence[float], waited_s: Sequence[float]) -> None:
+    def requests_boarded(
+        self, lane: LaneName, prepared_s: Sequence[float], waited_s: Sequence[float], causes: Sequence[Cause]
+    ) -> None:
         self.waits_s.extend(waited_s)
+        self.causes.extend(causes)
 
-    def batch_finished(self, items: int, tokens: int, left_items: int, seconds: float) -> None:
-        self.batches.append((items, left_items, seconds))
+    def batch_finished(self, batch: Departure, seconds: float, tags: Sequence[object]) -> None:
+        self.batches.append((batch.items, batch.left_items, seconds))
+        self.tags.extend(tags)
 
     def batch_split(self, error: Exception) -> None:
         self.splits += 1

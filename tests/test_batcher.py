@@ -104,7 +104,7 @@ def test_the_bill_shares_out_the_time_between_preparing_waiting_and_running() ->
             assert answer.prepare_s == pytest.approx(0.02)
             assert answer.queue_s == pytest.approx(0.07)
             assert answer.run_s == pytest.approx(0.1)
-            assert (answer.batch_items, answer.batch_tokens, answer.tokens) == (2, 10, 10)
+            assert (answer.batch.items, answer.batch.tokens, answer.tokens) == (2, 10, 10)
 
     run_virtually(main())
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.batching import LANES, Answer, LaneName, Outcome, Prepared, ServiceLaw
+from app.batching import LANES, Answer, Departure, LaneName, Outcome, Prepared, ServiceLaw
 from app.batching.deadlines import RESOLUTION_S
 from app.errors import (
     BackendFailed,
@@ -218,9 +218,9 @@ class WatchedTally(Tally):
         super().__init__()
         self.model = model
 
-    def batch_dispatched(self, items: int, tokens: int) -> None:
-        super().batch_dispatched(items, tokens)
-        self.model.dispatched(items, tokens)
+    def batch_dispatched(self, batch: Departure) -> None:
+        super().batch_dispatched(batch)
+        self.model.dispatched(batch.items, batch.tokens)
 
 
 class Dispatched(NamedTuple):

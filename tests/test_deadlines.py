@@ -53,8 +53,8 @@ def test_what_would_be_answered_too_late_never_reaches_the_device() -> None:
 
 def test_the_urgent_one_goes_ahead_where_the_others_can_wait() -> None:
     async def main() -> None:
-        device = PausedOnce()
-        async with over(device, max_batch_items=50) as batcher:
+        device, tally = PausedOnce(), Tally()
+        async with over(device, max_batch_items=50, facts=tally) as batcher:
             running = await start(batcher, "first")
             patient = [await start(batcher, f"patient {i}", deadline=9) for i in range(30)]
             urgent = await start(batcher, "urgent", deadline=FREE_AT_S + 0.2)  # with all others it would take 0.41
@@ -64,6 +64,8 @@ def test_the_urgent_one_goes_ahead_where_the_others_can_wait() -> None:
             assert "urgent" in device.batches[1]
             assert device.sizes[1] > 5, "others go along, as far as they do not make it late"
             assert device.sizes == [1, device.sizes[1], 31 - device.sizes[1]]
+            assert [batch.closed for batch in tally.departures] == ["drained", "deadline", "drained"]
+            assert tally.causes.count("lane") == 31 - device.sizes[1], "those who were put back"
 
     run_virtually(main())
 

@@ -107,7 +107,7 @@ def test_the_bill_adds_up_to_its_total_and_names_the_batch(serve: Serve) -> None
     total = bill.pop("total")
     assert sum(bill.values()) == pytest.approx(total, abs=0.01)
     assert total >= bill["forward"] >= 20
-    assert 'batch;desc="items=2 tokens=7"' in answer.headers["server-timing"]
+    assert 'batch;desc="number=1 items=2 tokens=7 full=0% padding=0% waited=nothing"' in answer.headers["server-timing"]
 
 
 def test_cut_inputs_are_counted_in_a_header(client: httpx.Client) -> None:

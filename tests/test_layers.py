@@ -12,8 +12,15 @@ APP = ROOT / "app"
 MAY_IMPORT = {
     "app.__main__": {"app.main", "app.settings", "app.logs", "app.errors", "app.ingest"},
     "app.ingest": set(),
-    "app.main": {"app.api", "app.metrics", "app.server", "app.service", "app.settings"},
-    "app.server": set(),
+    "app.main": {
+        "app.about", "app.api", "app.live", "app.metrics", "app.server", "app.service", "app.settings",
+    },
+    "app.about": {"app.batching", "app.live", "app.service", "app.settings"},
+    "app.live": {"app.api.ledger", "app.diagnosis", "app.loop_lag", "app.metrics", "app.sample"},
+    "app.sample": {"app.api.ledger", "app.diagnosis", "app.metrics"},
+    "app.diagnosis": set(),
+    "app.loop_lag": set(),
+    "app.server": {"app.api.call"},
     "app.service": {
         "app.batching", "app.embedder", "app.errors", "app.intake", "app.items", "app.metrics", "app.prompts",
         "app.scorer", "app.settings", "app.tuning", "app.vector_cache", "app.vectorizers", "app.worker",

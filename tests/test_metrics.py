@@ -1,14 +1,18 @@
 """Metrics and the cheap series behind them."""
 
+import re
+
 import prometheus_client
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from app.batching import Departure
 from app.metrics import Metrics
 from app.series import FOLD_AT, DeferredHistogram, PlainCounter
 from app.vectorizers.base import ModelInfo
-from tests.server import metric_in
+from tests.server import ROOT, metric_in
 
 
 @given(st.lists(st.floats(0, 100), max_size=50))
@@ -52,9 +56,12 @@ def test_facts_arrive_in_their_series() -> None:
     metrics.items_ended("bulk", "shed", 2)
     metrics.items_shared(1)
     metrics.asked_cache(2, 3)
-    metrics.batch_dispatched(4, 60)
-    metrics.requests_boarded("bulk", [0.001, 0.001], [0.01, 0.02])
-    metrics.batch_finished(4, 60, 7, 0.5)
+    batch = Departure(1, 4, 60, 64, 100, "tokens", 0.4, 7)
+    metrics.batch_dispatched(batch)
+    metrics.requests_boarded("bulk", [0.001, 0.001], [0.01, 0.02], ["device", "budget"])
+    metrics.batch_finished(batch, 0.5, [])
+    metrics.responded([0.001, 0.002, 0.003], 1)
+    metrics.loop_was_late(0.004)
     metrics.budget_lowered(128)
     metrics.request_ended("/embed", 200, 0.1)
     metrics.truncated(2)
@@ -68,6 +75,16 @@ def test_facts_arrive_in_their_series() -> None:
         "convoy_cache_misses_total": 3,
         "convoy_batch_items_count": 1,
         "convoy_batch_tokens_sum": 60,
+        'convoy_batches_total{closed="tokens"}': 1,
+        'convoy_waits_total{cause="budget"}': 1,
+        "convoy_tokens_total": 60,
+        "convoy_padding_tokens_total": 4,
+        "convoy_predicted_batch_seconds_sum": 0.4,
+        "convoy_prediction_ratio_sum": 1.25,
+        "convoy_respond_seconds_count": 3,
+        "convoy_slow_requests_total": 1,
+        "convoy_loop_lag_seconds_sum": 0.004,
+        "convoy_workers": 1,
         'convoy_wait_seconds_count{lane="bulk"}': 2,
         "convoy_batch_seconds_sum": 0.5,
         "convoy_out_of_memory_total": 1,
@@ -76,3 +93,57 @@ def test_facts_arrive_in_their_series() -> None:
         "convoy_truncated_inputs_total": 2,
     }.items():
         assert metric_in(text, series) == value, series
+
+
+DOCUMENTED = re.compile(r"^\| `(convoy_\w+)` \| (\w+) \|([^|]*)\| [^|]+ \|$", re.MULTILINE)
+"""A row of the table: name, kind, labels, meaning."""
+
+
+def test_the_documented_metrics_are_those_there_are() -> None:
+    rows = DOCUMENTED.findall((ROOT / "docs" / "metrics.md").read_text())
+    documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len(documented) == len(rows), "a metric is documented twice"
+    there: dict[str, tuple[str, set[str]]] = {}
+    metrics = Metrics("1")
+    metrics.expect_routes([("/embed", [200])])
+    metrics.watch(
+        ready=lambda: True,
+        queue_items=lambda lane: 0,
+        queue_tokens=lambda lane: 0,
+        cache_bytes=lambda: 0,
+        busy_seconds=lambda: [1.5],
+        prediction_error=lambda: 0.1,
+    )
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        if family.name.startswith("convoy_") and not family.name.endswith("_created"):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            there[name] = family.type, {label for one in family.samples for label in one.labels} - {"le"}
+    assert documented == there
+
+
+def test_busy_seconds_and_the_prediction_error_are_read_when_asked_for() -> None:
+    metrics = Metrics("1")
+    metrics.watch(
+        ready=lambda: True,
+        queue_items=lambda lane: 3,
+        queue_tokens=lambda lane: 40,
+        cache_bytes=lambda: 5,
+        busy_seconds=lambda: [1.5, 2.5],
+        prediction_error=lambda: 0.125,
+    )
+    text = metrics.text().decode()
+    assert metric_in(text, 'convoy_device_busy_seconds_total{device="1"}') == 2.5
+    assert metric_in(text, "convoy_prediction_error_ratio") == 0.125
+
+
+def test_totals_are_what_has_been_counted() -> None:
+    metrics = Metrics("1")
+    for items, tokens in ((1, 10), (3, 30), (4000, 50_000)):
+        metrics.batch_dispatched(Departure(1, items, tokens, tokens + 1, 100, "drained", 0.0, 0))
+    metrics.requests_boarded("interactive", [0.1], [0.1], ["lane"])
+    metrics.request_ended("/embed", 504, 1.0)
+    totals = metrics.totals()
+    assert (totals.items, totals.tokens, totals.padding_tokens) == (4004, 50_040, 3)
+    assert totals.batches == [1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert totals.causes["lane"] == 1
+    assert totals.requests["/embed", "504"] == 1

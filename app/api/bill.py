@@ -1,13 +1,13 @@
-"""The headers of an answer: where its time went, what was applied, what was cut."""
+"""The bill of a request: where its time went, what was applied, what was cut; and the headers that say so."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from app.api.call import Call
+from app.api.call import Call, Header
 from app.intake import Bill
 
 BILL = (
     b"parse;dur=%.3f, tokenize;dur=%.3f, queue;dur=%.3f, forward;dur=%.3f, respond;dur=%.3f, total;dur=%.3f, "
-    b'batch;desc="items=%d tokens=%d%b%b"'
+    b'batch;desc="number=%d items=%d tokens=%d full=%d%% padding=%d%% waited=%b%b%b"'
 )
 HEADERS: dict[str, Any] = {
     "X-Request-Id": {"schema": {"type": "string"}, "description": "The client's own, or a new one."},
@@ -21,14 +21,37 @@ HEADERS: dict[str, Any] = {
 }
 
 
-def headers_for(call: Call, bill: Bill, compute_type: bytes) -> list[tuple[bytes, bytes]]:
+class Shares(NamedTuple):
+    """The segments of a request's wall time, one after another, in seconds; they add up to `total_s`.
+
+    `parse_s`: until it is read, understood and handed to the batcher. `tokenize_s`, `queue_s`, `forward_s`: as
+    `Answer` has them. `respond_s`: from its last row until its answer can be sent.
+    """
+
+    total_s: float
+    parse_s: float
+    tokenize_s: float
+    queue_s: float
+    forward_s: float
+    respond_s: float
+
+
+def shares_of(call: Call, bill: Bill) -> Shares:
+    """The segments up to now. Where nothing had to be computed, parsing and responding share the time."""
+    total_s = call.elapsed_s
+    way = bill.way
+    parse_s = way.arrived - call.started if way.batches else call.parsed_s
+    respond_s = total_s - parse_s - way.prepare_s - way.queue_s - way.run_s
+    return Shares(total_s, parse_s, way.prepare_s, way.queue_s, way.run_s, respond_s)
+
+
+def headers_for(bill: Bill, shares: Shares, compute_type: bytes) -> list[Header]:
     """The bill as `Server-Timing`, text-embeddings-inference's `x-compute-…`, the prompt that was applied, and how many
     inputs were cut. What `Server-Timing` has is not said twice: the server looks at each header byte by byte."""
-    total_s = call.elapsed_s
     headers = [
-        (b"server-timing", server_timing(bill, call.parsed_s, total_s)),
+        (b"server-timing", server_timing(bill, shares)),
         (b"x-compute-type", compute_type),
-        (b"x-compute-time", b"%d" % (total_s * 1e3)),
+        (b"x-compute-time", b"%d" % (shares.total_s * 1e3)),
         (b"x-compute-characters", b"%d" % bill.characters),
         (b"x-compute-tokens", b"%d" % bill.tokens),
     ]
@@ -39,20 +62,21 @@ def headers_for(call: Call, bill: Bill, compute_type: bytes) -> list[tuple[bytes
     return headers
 
 
-def server_timing(bill: Bill, parsed_s: float, total_s: float) -> bytes:
+def server_timing(bill: Bill, shares: Shares) -> bytes:
     """The bill of a request (W3C Server Timing): `parse`, `tokenize`, `queue`, `forward` and `respond` are segments of
-    its wall time, one after another, and add up to `total`; milliseconds."""
-    way = bill.way
-    respond_s = total_s - parsed_s - way.prepare_s - way.queue_s - way.run_s
+    its wall time, one after another, and add up to `total`; milliseconds. `batch` describes the batch that carried the
+    last of its items."""
+    way, batch = bill.way, bill.way.batch
+    total_s, *segments_s = shares
     return BILL % (
-        parsed_s * 1e3,
-        way.prepare_s * 1e3,
-        way.queue_s * 1e3,
-        way.run_s * 1e3,
-        respond_s * 1e3,
+        *[seconds * 1e3 for seconds in segments_s],
         total_s * 1e3,
-        way.batch_items,
-        way.batch_tokens,
+        batch.number,
+        batch.items,
+        batch.tokens,
+        round(batch.full * 100),
+        round(batch.padding * 100),
+        way.waited_for.encode(),
         b" batches=%d" % way.batches if way.batches > 1 else b"",
         b" cached=%d" % bill.cached if bill.cached else b"",
     )

@@ -18,6 +18,9 @@ REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 LINGER_S = 1.0
 """How long a refused body is read on and thrown away, so that the client gets to read the refusal."""
 
+RECEIVED_AT = "convoy.received_at"
+"""Where the scope says when the server had read the first bytes of a request, by `time.perf_counter`."""
+
 _prefix = secrets.token_hex(6)
 _numbers = itertools.count(1)
 
@@ -61,7 +64,7 @@ class Call:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
-        self.started = time.perf_counter()
+        self.started: float = scope.get(RECEIVED_AT) or time.perf_counter()
         self.body_unread = True
         self.parsed_s = 0.0
         """Seconds until the request was read and understood."""
@@ -156,17 +159,21 @@ class Call:
             return
 
 
+Header = tuple[bytes, bytes]
+"""Name and value."""
+
+
 class Reply:
     """What goes out: a status, headers, and a body of ready bytes."""
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "headers", "last_headers", "status")
 
-    def __init__(
-        self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def __init__(self, status: int, body: bytes, content_type: bytes, headers: Sequence[Header] = ()) -> None:
         self.status = status
         self.body = body
         self.headers = [(b"content-type", content_type), *headers]
+        self.last_headers: Callable[[], list[Header]] | None = None
+        """More headers, asked for when all else is done: they say how long it took."""
 
     async def compressed(self, call: Call) -> "Reply":
         """The same, smaller, where the client takes that; says to caches that this depends on what it takes."""
@@ -185,6 +192,8 @@ class Reply:
             (b"content-length", b"%d" % len(self.body)),
             (b"x-request-id", call.request_id),
         ]
+        if self.last_headers is not None:
+            headers += self.last_headers()
         if close:
             headers.append((b"connection", b"close"))
         call.replied = True

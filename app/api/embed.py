@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.api.bill import HEADERS
-from app.api.call import JSON, Call, Reply
+from app.api.call import Call, Reply
 from app.api.embed_request import body_schema, parse
 from app.api.encoders import as_base64_json, as_json, as_octets, in_turns
 from app.api.routes import Endpoint, Route
@@ -50,9 +50,9 @@ def embed_endpoint(serving: Serving) -> Endpoint:
         if OCTETS in call.accept:
             shape = (b"x-embedding-shape", b"%d,%d" % rows.shape)
             body = as_octets(rows)
-            return Reply(200, body, OCTETS, [*serving.headers(call, bill), shape, (b"x-embedding-dtype", b"<f4")])
+            return serving.answer(call, bill, body, OCTETS, [shape, (b"x-embedding-dtype", b"<f4")])
         body = await in_turns(as_base64_json if asked.as_base64 else as_json, rows)
-        return Reply(200, body, JSON, serving.headers(call, bill))
+        return serving.answer(call, bill, body)
 
     return embed
 

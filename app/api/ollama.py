@@ -73,13 +73,13 @@ def ollama_routes(serving: Serving, version: str) -> list[Route]:
         body = b'{"model":%b,"embeddings":%b,"total_duration":%d,"load_duration":0,"prompt_eval_count":%d}' % (
             orjson.dumps(model), await in_turns(as_json, rows), call.elapsed_s * 1e9, bill.tokens
         )  # fmt: skip
-        return Reply(200, body, JSON, serving.headers(call, bill))
+        return serving.answer(call, bill, body)
 
     async def embeddings(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(EmbeddingsRequest, body))
         serving.served_name(request.model)
         rows, bill = await serving.embed(call, Asked("prompt", [request.prompt], True, EmbedOptions()))
-        return Reply(200, b'{"embedding":%b}' % as_json(rows)[1:-1], JSON, serving.headers(call, bill))
+        return serving.answer(call, bill, b'{"embedding":%b}' % as_json(rows)[1:-1])
 
     async def tags(call: Call) -> Reply:
         model = serving.loaded_model()

@@ -110,7 +110,7 @@ def openai_routes(serving: Serving, *, takes_ids: bool) -> list[Route]:
         body = b'{"object":"list","data":%b,"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
             data, orjson.dumps(model), bill.tokens, bill.tokens
         )  # fmt: skip
-        return Reply(200, body, JSON, serving.headers(call, bill))
+        return serving.answer(call, bill, body)
 
     def described() -> dict[str, Any]:
         model = serving.loaded_model()

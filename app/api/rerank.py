@@ -10,7 +10,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.bill import HEADERS
-from app.api.call import JSON, Call, Reply
+from app.api.call import Call, Reply
 from app.api.errors import ErrorShape, Problem
 from app.api.routes import Route, Schema, answered
 from app.api.serving import REQUEST_HEADERS, WORK_ERRORS, Serving
@@ -76,7 +76,7 @@ def rerank_routes(serving: Serving) -> list[Route]:
             "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
         }
         encoded = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-        return Reply(200, encoded, JSON, serving.headers(call, bill))
+        return serving.answer(call, bill, encoded)
 
     def at(path: str) -> Route:
         return Route(

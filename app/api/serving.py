@@ -3,10 +3,11 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from app.api.bill import headers_for
-from app.api.call import Call
+from app.api.bill import Shares, headers_for, shares_of
+from app.api.call import JSON, Call, Header, Reply
 from app.api.watch import Watchman
 from app.embedder import Content, Embedder, Embeddings, EmbedOptions, LaneName, ModelInfo, TokenVectors
 from app.errors import InvalidInput, UnknownModel, WrongModel
@@ -41,6 +42,9 @@ MAX_TOKENIZED_CHARACTERS = 131_072
 """Each may be a token of its own, and a token is some 70 bytes of JSON."""
 TOKENIZER_ERRORS = (401, 408, 413, 415, 422, 500, 503, 504)
 """What a request to the tokenizer alone may be answered with."""
+
+
+ReportAnswered = Callable[[Call, Bill, Shares], None]
 
 
 class Asked(NamedTuple):
@@ -79,8 +83,10 @@ class Serving:
         body_timeout_s: float,
         refuse_unknown_models: bool,
         report_truncated: Callable[[int], None],
+        report_answered: ReportAnswered,
     ) -> None:
-        """`report_truncated` is told how many inputs of an answer were cut."""
+        """`report_truncated` is told how many inputs of an answer were cut, `report_answered` of each answer what it
+        cost, just before it is sent."""
         self.embedder = models.embedder
         self.model = models.model
         self.loaded_model = models.loaded_model
@@ -88,6 +94,7 @@ class Serving:
         self.max_body_bytes = max_body_bytes
         self.body_timeout_s = body_timeout_s
         self.report_truncated = report_truncated
+        self._report_answered = report_answered
         self._models = models
         self._refuse_unknown_models = refuse_unknown_models
         self._watchman = Watchman()
@@ -184,12 +191,21 @@ class Serving:
             self.report_truncated(answer.bill.truncated)
         return answer
 
-    def headers(self, call: Call, bill: Bill) -> list[tuple[bytes, bytes]]:
-        """What an answer says of its way; asked for last of all, since the time until then counts."""
+    def answer(
+        self, call: Call, bill: Bill, body: bytes, content_type: bytes = JSON, headers: Sequence[Header] = ()
+    ) -> Reply:
+        """An answer that says how it came about, once it is sent: all the time until then counts."""
+        reply = Reply(200, body, content_type, headers)
+        reply.last_headers = partial(self._last_headers, call, bill)
+        return reply
+
+    def _last_headers(self, call: Call, bill: Bill) -> list[Header]:
         if not self._compute_type and (model := self.model()) is not None:
             kind = re.split("[:,]", model.device)[0]
             self._compute_type = {"cpu": b"cpu", "simulated": b"simulated"}.get(kind, b"gpu")
-        return headers_for(call, bill, self._compute_type)
+        shares = shares_of(call, bill)
+        self._report_answered(call, bill, shares)
+        return headers_for(bill, shares, self._compute_type)
 
     def served_name(self, asked: str | None) -> str:
         """The name of the model that answers; raises UnknownModel where another is asked for and that is refused."""

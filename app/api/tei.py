@@ -40,23 +40,25 @@ def tei_routes(serving: Serving) -> list[Route]:
         asked = await serving.read(call, lambda body: read_body(EmbedAllRequest, body).asked())
         matrices, bill = await serving.embed_tokens(call, asked)
         rows = [await in_turns(as_json, matrix) for matrix in matrices]
-        return Reply(200, b"[" + b",".join(rows) + b"]", JSON, serving.headers(call, bill))
+        return serving.answer(call, bill, b"[" + b",".join(rows) + b"]")
 
     async def similarity(call: Call) -> Reply:
         asked = await serving.read(call, lambda body: read_body(SimilarityRequest, body).asked())
         rows, bill = await serving.embed(call, asked)
-        return _reply(call, rows[1:] @ rows[0], serving.headers(call, bill))
+        return serving.answer(call, bill, _json(rows[1:] @ rows[0]))
 
     async def tokenize(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(TokenizeRequest, body))
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         tokens = await serving.tokens(call, texts, request.prompt_name, special=request.add_special_tokens is not False)
-        return await asyncio.to_thread(_reply, call, [[one._asdict() for one in text] for text in tokens])
+        body = await asyncio.to_thread(_json, [[one._asdict() for one in text] for text in tokens])
+        return Reply(200, body, JSON)
 
     async def decode(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(DecodeRequest, body))
         ids: Any = request.ids if request.ids and isinstance(request.ids[0], list) else [request.ids]
-        return _reply(call, await serving.decode(call, ids, skip_special=request.skip_special_tokens is not False))
+        texts = await serving.decode(call, ids, skip_special=request.skip_special_tokens is not False)
+        return Reply(200, _json(texts), JSON)
 
     async def predict(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(PredictRequest, body))
@@ -64,7 +66,7 @@ def tei_routes(serving: Serving) -> list[Route]:
         model = serving.loaded_model()
         scores = scores_of(logits, model, raw=request.raw_scores is True)
         found = [_predictions(row, model.labels) for row in scores]
-        return _reply(call, found[0] if request.one else found, serving.headers(call, bill))
+        return serving.answer(call, bill, _json(found[0] if request.one else found))
 
     async def rerank(call: Call) -> Reply:
         request = await serving.read(call, lambda body: read_body(RerankRequest, body))
@@ -74,7 +76,7 @@ def tei_routes(serving: Serving) -> list[Route]:
         if request.return_text:
             for one in found:
                 one["text"] = request.texts[one["index"]]
-        return _reply(call, found, serving.headers(call, bill))
+        return serving.answer(call, bill, _json(found))
 
     async def by_kind(call: Call) -> Reply:
         model = serving.loaded_model()
@@ -186,8 +188,8 @@ def tei_info(model: ModelInfo | None, settings: Mapping[str, Any], budget: int |
     }
 
 
-def _reply(call: Call, value: Any, headers: Sequence[tuple[bytes, bytes]] = ()) -> Reply:
-    return Reply(200, orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), JSON, headers)
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _predictions(scores: Matrix, labels: Sequence[str]) -> list[Schema]:

@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 from app.batching.batch import Limits
+from app.batching.facts import LANES, LaneName
 from app.batching.lane import TURN_TOKENS
 from app.batching.lanes import Lanes
 from app.batching.law import ServiceLaw
 from app.batching.pool import Pool
-from app.batching.ticket import LANES, LaneName
 from app.errors import InvalidInput, QueueFull, WouldBeLate
 
 ANSWER_S = 0.005

@@ -13,13 +13,14 @@ from app.batching.batch import Batch, Limits
 from app.batching.carrier import Carrier, WorkerSilent
 from app.batching.choice import Choice
 from app.batching.deadlines import Deadlines
-from app.batching.facts import Facts, Outcome
+from app.batching.departures import ComputedTokens, Departures
+from app.batching.facts import Facts, LaneName, Outcome
 from app.batching.lanes import Lanes
 from app.batching.law import ServiceLaw
 from app.batching.policy import Policy
 from app.batching.pool import Pool, Run, Trip
 from app.batching.preparation import Preparation, Prepare, PrepareHere
-from app.batching.ticket import Answer, LaneName, Prepared, R, Rows, Ticket
+from app.batching.ticket import Answer, Prepared, R, Rows, Ticket
 from app.batching.work import Work, resolve
 from app.errors import (
     ConvoyError,
@@ -48,6 +49,8 @@ class Batcher(Generic[Q, R]):
     its own, which takes the host so many seconds. Items for which `alike` returns equal keys share one row while they
     wait at the same time; None shares with nobody.
 
+    `computed_tokens` tells how many tokens a worker computes for items of such sizes, padding included.
+
     `clock` measures where time went, in seconds; deadlines and waiting follow the event loop's own clock, which may be
     coarser. Use as an asynchronous context manager; leaving it ends every request that still waits.
     """
@@ -65,6 +68,7 @@ class Batcher(Generic[Q, R]):
         prepare: Prepare | None = None,
         prepare_here: PrepareHere | None = None,
         alike: Callable[[Q], Hashable] = lambda item: None,
+        computed_tokens: ComputedTokens = sum,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.max_batch_tokens = policy.max_batch_tokens
@@ -83,6 +87,7 @@ class Batcher(Generic[Q, R]):
         self._carrier: Carrier[R] = Carrier(
             facts, watchdog_s=policy.watchdog_s, deliver=self._deliver, fail=self._fail, lower_budget=self._lower_budget
         )
+        self._departures = Departures(self._lanes, computed_tokens)
         self._preparation = (
             Preparation(prepare, prepare_here, report=self._were_prepared, watchdog_s=policy.watchdog_s)
             if prepare is not None
@@ -134,6 +139,10 @@ class Batcher(Generic[Q, R]):
             tokens = max(policy.least_short_tokens, self.law.tokens_reaching(policy.knee))
         return min(tokens, self.max_batch_tokens)
 
+    def busy_seconds(self) -> list[float]:
+        """How long each device has been busy since the beginning, in seconds."""
+        return self._pool.busy_seconds(self._clock())
+
     def waiting_items(self, lane: LaneName) -> int:
         """Items submitted and not dispatched; `max_queue_items` bounds those of both lanes."""
         return self._lanes[lane].items
@@ -149,12 +158,13 @@ class Batcher(Generic[Q, R]):
         *,
         lane: LaneName = "interactive",
         deadline: float | None = None,
+        tag: object = None,
     ) -> Answer[R]:
         """Wait for the rows of `items`, in their order; all are accepted and answered, or none.
 
         `sizes` holds the tokens of each item or, where the batcher prepares items, an estimate of them. `deadline` is a
-        time of the event loop's clock, in seconds. Cancelling the call abandons the items: those not dispatched yet
-        never reach a worker.
+        time of the event loop's clock, in seconds. `tag` is told to `facts` with each batch. Cancelling the call
+        abandons the items: those not dispatched yet never reach a worker.
 
         Raises QueueFull, WouldBeLate, ShuttingDown or NotReady before any work, with the seconds after which to try
         again; DeadlineExceeded; BackendFailed where one of the items failed; InvalidInput where the queue could never
@@ -163,7 +173,7 @@ class Batcher(Generic[Q, R]):
         outcome: Outcome = "shed"
         ticket = slot = None
         try:
-            ticket = self._admit(items, sizes, lane, deadline)
+            ticket = self._admit(items, sizes, lane, deadline, tag)
             slot = self._deadlines.add(ticket, deadline) if deadline is not None else None
             outcome = "failed"
             answer: Answer[R] = await ticket.future
@@ -204,7 +214,9 @@ class Batcher(Generic[Q, R]):
 
     # --- admit and prepare ------------------------------------------------------------------------------------------
 
-    def _admit(self, items: Sequence[Q], sizes: Sequence[int], lane: LaneName, deadline: float | None) -> Ticket[R]:
+    def _admit(
+        self, items: Sequence[Q], sizes: Sequence[int], lane: LaneName, deadline: float | None, tag: object
+    ) -> Ticket[R]:
         if self._stopped_by is not None:
             raise own_copy(self._stopped_by)
         if self._draining:
@@ -214,7 +226,7 @@ class Batcher(Generic[Q, R]):
         self._admission.check(lane, len(items), sum(sizes), left_s, now, self._limits())
         if lane == "interactive":
             self._interactive_at = now
-        ticket: Ticket[R] = Ticket(len(items), lane, now + left_s - ANSWER_S, loop.create_future(), now)
+        ticket: Ticket[R] = Ticket(len(items), lane, now + left_s - ANSWER_S, loop.create_future(), now, tag)
         self._open.add(ticket)
         for item, size in zip(items, sizes, strict=True):
             self._join(ticket, item, size)
@@ -247,7 +259,8 @@ class Batcher(Generic[Q, R]):
             assert self._preparation is not None
             self._preparation.put(ticket)
         elif ticket.undispatched:
-            ticket.prepared_at = self._clock()
+            ticket.prepared_at = now = self._clock()
+            self._departures.awaited_by(ticket, may_go=self._may_go(ticket.lane, now))
             self._lanes[ticket.lane].put(ticket)
             self._wake.set()
 
@@ -286,7 +299,7 @@ class Batcher(Generic[Q, R]):
     async def _run(self) -> None:
         while True:
             await self._work_and_a_free_worker()
-            await self._growth()
+            self._departures.delayed = await self._growth()
             batch = self._choice.next_batch(self._clock(), self._limits(), fill_with_bulk=self._bulk_may_fill)
             if batch is not None:
                 self._dispatch(batch)
@@ -301,13 +314,17 @@ class Batcher(Generic[Q, R]):
                 return
             await self._woken(ready_in_s)
 
-    async def _growth(self) -> None:
-        """Let an incomplete batch grow until its oldest item has waited `max_wait_ms`."""
+    async def _growth(self) -> bool:
+        """Let an incomplete batch grow until its oldest item has waited `max_wait_ms`; returns whether it has waited
+        at all."""
+        waited = False
         while self._policy.max_wait_s and self._lanes and not self._draining and not self._lanes.fills(self._limits()):
             left_s = self._lanes.oldest_arrival + self._policy.max_wait_s - self._clock()
             if left_s <= 0:
-                return
+                break
+            waited = True
             await self._woken(left_s)
+        return waited
 
     async def _woken(self, timeout_s: float | None) -> None:
         """Wait for news, and no longer than this."""
@@ -341,17 +358,24 @@ class Batcher(Generic[Q, R]):
             return True
         return self._lanes.bulk.ready_items > 0 and self._pool.takes_bulk()
 
+    def _may_go(self, lane: LaneName, now: float) -> bool:
+        """Whether a worker could take a batch of this lane at once."""
+        if self._pool.ready_in_s(now) != 0:
+            return False
+        return self._pool.takes_interactive() if lane == "interactive" else self._pool.takes_bulk()
+
     def _dispatch(self, batch: Batch) -> None:
         now = self._clock()
-        batch.leave(now, self._lanes.items)
-        self._facts.batch_dispatched(len(batch.works), batch.tokens)
+        trip = self._pool.take(batch.tokens, now, bulk=any(ticket.lane == "bulk" for ticket in batch.tickets))
+        batch.leave(now, self._departures.left(batch, trip.seconds))
+        self._facts.batch_dispatched(batch.departure)
         for lane, tickets in batch.by_lane():
             self._facts.requests_boarded(
                 lane,
                 [ticket.prepared_at - ticket.arrived for ticket in tickets],
                 [now - ticket.prepared_at for ticket in tickets],
+                [ticket.cause for ticket in tickets],
             )
-        trip = self._pool.take(batch.tokens, now, bulk=any(ticket.lane == "bulk" for ticket in batch.tickets))
         begun = asyncio.ensure_future(trip.run([work.payload for work in batch.works]))
         self._own(self._carry(batch, trip, begun))
 
@@ -371,7 +395,7 @@ class Batcher(Generic[Q, R]):
             if rows is not None:
                 self.law.learn(batch.tokens, seconds)
                 self._deliver(batch.works, rows)
-            self._facts.batch_finished(len(batch.works), batch.tokens, batch.left_items, seconds)
+            self._facts.batch_finished(batch.departure, seconds, batch.tags)
         finally:
             batch.came_back(self._clock())
 

@@ -1,12 +1,50 @@
 """What a batcher reports about its work, for whoever keeps count."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-from app.batching.ticket import LaneName
+LaneName = Literal["interactive", "bulk"]
+LANES: tuple[LaneName, ...] = ("interactive", "bulk")
 
 Outcome = Literal["answered", "shed", "expired", "abandoned", "failed"]
 """How an item ends: every submitted item ends in exactly one of these."""
+
+Closed = Literal["drained", "tokens", "items", "lane", "deadline"]
+"""Why a batch holds no more: nothing else was ready, the token or the item budget was used up, bulk was held back, or
+it was cut down so that somebody's deadline is met."""
+
+Cause = Literal["nothing", "device", "budget", "lane", "growth"]
+"""What a request waited for before it was dispatched: nothing, a worker, room in the batches that left meanwhile, its
+lane's turn, or `max_wait_ms`."""
+
+
+class Departure(NamedTuple):
+    """A batch as it left: its number, counted from 1; the rows and their tokens; the tokens that the model computes for
+    them, padding included; the token budget it was filled by; why it holds no more; how long it should keep its device
+    busy, 0 where nothing is known; and how many items waited on."""
+
+    number: int
+    items: int
+    tokens: int
+    computed_tokens: int
+    max_tokens: int
+    closed: Closed
+    predicted_s: float
+    left_items: int
+
+    @property
+    def padding(self) -> float:
+        """The share of the computed tokens that belong to no item."""
+        return 1 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
+
+    @property
+    def full(self) -> float:
+        """Its tokens as a share of the budget; more than 1 where one item is larger than that."""
+        return self.tokens / self.max_tokens if self.max_tokens else 0.0
+
+
+NO_BATCH = Departure(0, 0, 0, 0, 0, "drained", 0.0, 0)
+"""Where nothing had to be computed."""
 
 
 class Facts(Protocol):
@@ -18,15 +56,18 @@ class Facts(Protocol):
     def items_shared(self, items: int) -> None:
         """So many items wait for a row that is computed for another item like them."""
 
-    def batch_dispatched(self, items: int, tokens: int) -> None:
-        """A batch of so many rows was handed to a worker."""
+    def batch_dispatched(self, batch: Departure) -> None:
+        """A batch was handed to a worker."""
 
-    def requests_boarded(self, lane: LaneName, prepared_s: Sequence[float], waited_s: Sequence[float]) -> None:
-        """For each request of a lane in that batch, in seconds: how long its preparation took, and how long it has
-        waited since."""
+    def requests_boarded(
+        self, lane: LaneName, prepared_s: Sequence[float], waited_s: Sequence[float], causes: Sequence[Cause]
+    ) -> None:
+        """For each request of a lane in that batch: how many seconds its preparation took, how many it has waited
+        since, and for what."""
 
-    def batch_finished(self, items: int, tokens: int, left_items: int, seconds: float) -> None:
-        """A batch took `seconds` on its device, splits and retries included; `left_items` waited on when it left."""
+    def batch_finished(self, batch: Departure, seconds: float, tags: Sequence[object]) -> None:
+        """A batch took `seconds` on its device, splits and retries included. `tags` are those that its requests were
+        submitted with, where they were with any."""
 
     def batch_split(self, error: Exception) -> None:
         """A batch failed with `error` and is run again as two halves."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.batching.batch import Batch, Limits
+from app.batching.facts import LaneName
 from app.batching.lane import Lane
-from app.batching.ticket import LaneName
 from app.batching.work import Work
 
 SHARE_MEMORY = 0.8
@@ -61,7 +61,7 @@ class Lanes:
 
     def fill(self, limits: Limits, *, fill_with_bulk: bool = True) -> Batch:
         """The next batch, not dispatched yet: `taken` must follow, where `keep` has not put all of it back."""
-        batch = Batch()
+        batch = Batch(limits, bulk_held=not fill_with_bulk)
         if self.interactive.ready_items and self._bulk_credit > 0:
             coming = self.bulk.next()
             if coming is not None and coming[1].tokens <= self._bulk_credit:

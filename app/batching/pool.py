@@ -38,7 +38,7 @@ class Device:
     device that works by itself they run one after another instead, and the host prepares each for `host_s` seconds.
     """
 
-    __slots__ = ("done_s", "free", "last_end", "running", "seen_at", "workers")
+    __slots__ = ("busy_s", "done_s", "free", "last_end", "running", "seen_at", "workers")
 
     def __init__(self) -> None:
         self.free: list[Run[Any]] = []
@@ -46,12 +46,15 @@ class Device:
         self.running: list[Trip] = []
         self.done_s = 0.0
         """Seconds it has worked for each of its batches since the beginning."""
+        self.busy_s = 0.0
+        """Seconds in which it had any batch."""
         self.seen_at = 0.0
         self.last_end = 0.0
 
     def see(self, now: float) -> None:
         """Work goes on until now."""
         if self.running:
+            self.busy_s += now - self.seen_at
             self.done_s += (now - self.seen_at) / len(self.running)
         self.seen_at = now
 
@@ -115,6 +118,12 @@ class Pool(Generic[R]):
     def crowd(self) -> int:
         """How many batches run side by side on one device when there is much to do."""
         return 1 if self._host_s() else min(self._side_by_side, max([device.workers for device in self._devices]))
+
+    def busy_seconds(self, now: float) -> list[float]:
+        """How long each device has been busy since the beginning."""
+        for device in self._devices:
+            device.see(now)
+        return [device.busy_s for device in self._devices]
 
     def takes_interactive(self) -> bool:
         """Whether an interactive batch may go, as far as the others on a shared device are concerned."""

@@ -5,7 +5,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from app.batching.ticket import LANES, LaneName, Prepared, Ticket
+from app.batching.facts import LANES, LaneName
+from app.batching.ticket import Prepared, Ticket
 from app.batching.work import Work
 from app.errors import ConvoyError, WorkerDied
 

@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from app.batching.facts import NO_BATCH, Cause, Departure, LaneName
 from app.batching.work import Work
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-LaneName = Literal["interactive", "bulk"]
-LANES: tuple[LaneName, ...] = ("interactive", "bulk")
 
 
 class Rows(Protocol[R_co]):
@@ -30,21 +28,23 @@ class Prepared(NamedTuple):
 class Answer(NamedTuple, Generic[R]):
     """The rows of one request, in the order of its items, and where their time went.
 
-    `prepare_s`, `queue_s` and `run_s` share out the time from submission to the last row: `run_s` is the time in
-    which at least one of the items was with a worker, `queue_s` the rest after preparation. `payloads` are the items
-    as prepared. `batch_items` and `batch_tokens` describe the batch that carried the last item, `batches` counts all
-    that carried any.
+    `arrived` is when it was submitted, by the batcher's clock, in seconds. `prepare_s`, `queue_s` and `run_s` share out
+    the time from submission to the last row: `run_s` is the time in which at least one of the items was with a worker,
+    `queue_s` the rest after preparation. `payloads` are the items as prepared. `batch` is the one that the last item
+    left with, `waited_for` what it waited for before, and `batches`
+    counts all that carried any.
     """
 
     rows: list[R]
     payloads: list[Any]
     tokens: int
+    arrived: float
     prepare_s: float
     queue_s: float
     run_s: float
     batches: int
-    batch_items: int
-    batch_tokens: int
+    batch: Departure
+    waited_for: Cause
 
 
 class Ticket(Generic[R]):
@@ -52,9 +52,9 @@ class Ticket(Generic[R]):
 
     __slots__ = (
         "arrived",
-        "batch_items",
-        "batch_tokens",
+        "batch",
         "batches",
+        "cause",
         "credit",
         "deadline",
         "future",
@@ -67,6 +67,8 @@ class Ticket(Generic[R]):
         "run_s",
         "running",
         "running_since",
+        "seen",
+        "tag",
         "tokens",
         "undispatched",
         "unprepared",
@@ -75,10 +77,18 @@ class Ticket(Generic[R]):
     )
 
     def __init__(
-        self, n_items: int, lane: LaneName, deadline: float, future: "asyncio.Future[Answer[R]]", now: float
+        self,
+        n_items: int,
+        lane: LaneName,
+        deadline: float,
+        future: "asyncio.Future[Answer[R]]",
+        now: float,
+        tag: object = None,
     ) -> None:
-        """`deadline` is when the last row must be there, on the same clock as `now`; infinity for none."""
+        """`deadline` is when the last row must be there, on the same clock as `now`; infinity for none. `tag` is
+        whatever the caller wants to be told with its batches."""
         self.lane: LaneName = lane
+        self.tag = tag
         self.deadline = deadline
         self.future = future
         self.arrived = self.prepared_at = now
@@ -101,17 +111,20 @@ class Ticket(Generic[R]):
         self.running_since = 0.0
         self.run_s = 0.0
         self.batches = 0
-        self.batch_items = 0
-        self.batch_tokens = 0
+        self.batch = NO_BATCH
+        """The last that carries any of the items."""
+        self.seen = 0
+        """The number of the last batch that had left when it began to wait."""
+        self.cause: Cause = "nothing"
+        """What it has waited for."""
 
-    def boarded(self, now: float, items: int, tokens: int) -> None:
-        """Some of the items are in a batch of `items` items and `tokens` tokens that has left."""
+    def boarded(self, now: float, batch: Departure) -> None:
+        """Some of the items are in a batch that has left."""
         if self.running == 0:
             self.running_since = now
         self.running += 1
         self.batches += 1
-        self.batch_items = items
-        self.batch_tokens = tokens
+        self.batch = batch
 
     def returned(self, now: float) -> None:
         """A batch with some of the items has come back, whatever became of them."""
@@ -134,10 +147,11 @@ class Ticket(Generic[R]):
             self.rows,
             [work.payload for work in self.works],
             sum([work.tokens for work in self.works]),
+            self.arrived,
             prepare_s,
             now - self.arrived - prepare_s - run_s,
             run_s,
             self.batches,
-            self.batch_items,
-            self.batch_tokens,
+            self.batch,
+            self.cause,
         )

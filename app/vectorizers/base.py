@@ -90,6 +90,8 @@ class ModelInfo:
     batch_base_s: float = 0.0
     batch_token_s: float = 0.0
     """A batch takes about `batch_base_s + batch_token_s · tokens` seconds; both 0 where that was not measured."""
+    ceiling_tokens_per_s: float = 0.0
+    """The most that all workers together reached at warm-up; 0 where that was not measured."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     warmup: Sequence[WarmupStep] = ()
@@ -114,6 +116,10 @@ class Vectorizer(Protocol, Generic[E]):
     def host_s(self) -> float:
         """Where the device works by itself: how long the calling thread is busy with a batch before the device can
         begin with it, in seconds. 0 where the calling thread does the work."""
+
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        """How many tokens it computes for a batch of items of these sizes in tokens, padding included. May be called
+        from any thread, and takes microseconds."""
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[E]:
         """Prepare inputs for the device, in their order; touches no device. Token ids must be of the vocabulary."""

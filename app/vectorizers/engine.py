@@ -100,6 +100,7 @@ class Engine(ABC):
             side_by_side=side_by_side,
             batch_base_s=budget.base_s,
             batch_token_s=budget.token_s,
+            ceiling_tokens_per_s=self._ceiling_tokens_per_s(budget, n_workers // self._slots, found),
             prompts=loaded.prompts,
             default_prompt_name=loaded.default_prompt_name,
             warmup=tuple(budget.steps),
@@ -132,6 +133,9 @@ class Engine(ABC):
     @property
     def host_s(self) -> float:
         return self._forward.host_s if isinstance(self._forward, CudaForward) else 0.0
+
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        return self._forward.computed_tokens(sizes)
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[TokenIds]:
         return self._tokenizer(inputs)
@@ -203,6 +207,14 @@ class Engine(ABC):
         )
         log.info("measured how long forwards take", forward_ms=describe_steps(budget.steps))
         return budget
+
+    def _ceiling_tokens_per_s(self, budget: Budget, n_devices: int, found: dict[str, Any]) -> float:
+        """The best that was measured: of one worker on its device, times the devices; or of several on one CPU."""
+        best = max([step.tokens / step.seconds for step in budget.steps], default=0.0)
+        if self._device.type == "cuda":
+            return best * n_devices
+        texts_per_s = max(found.get("texts_per_s_by_workers", {}).values(), default=0.0)
+        return max(best, texts_per_s * min(QUERY_TOKENS, self._tokenizer.max_tokens))
 
     def _count_workers(self, asked: int, budget: Budget, max_batch_items: int) -> tuple[int, int, dict[str, Any]]:
         """How many workers the service should run, how many of them at a time, and what was found on the way."""

@@ -100,6 +100,7 @@ class FakeVectorizer:
         self._workers = max(1, workers) * (2 if law.host_ms else 1)
         self._others: dict[int, FakeVectorizer] = {}
         self._device = threading.Lock()
+        self._max_batch_items = max_batch_items
         self._max_batch_tokens = max_batch_tokens or max(1, max_batch_items) * law.max_tokens
 
     @property
@@ -118,12 +119,21 @@ class FakeVectorizer:
             workers=self._workers,
             batch_base_s=law.base_ms / 1000,
             batch_token_s=(law.item_ms / TYPICAL_TOKENS + law.token_ms) / 1000,
+            ceiling_tokens_per_s=self._ceiling_tokens_per_s(),
             details={"simulated": True, "law": law.model_dump(), **self._details()},
         )
 
     @property
     def _dimension(self) -> int:
         return self._law.labels or self._law.dim
+
+    def _ceiling_tokens_per_s(self) -> float:
+        """By its law, with the largest batch of queries that it takes."""
+        items = max(1, min(self._max_batch_items, self._max_batch_tokens // TYPICAL_TOKENS))
+        tokens = items * TYPICAL_TOKENS
+        batch_s = (self._law.base_ms + self._law.item_ms * items + self._law.token_ms * tokens) / 1000
+        devices = self._workers // 2 if self._law.host_ms else self._workers
+        return devices * tokens / batch_s if batch_s else 0.0
 
     def _details(self) -> dict[str, str | None]:
         if not self._law.labels:
@@ -133,6 +143,10 @@ class FakeVectorizer:
     @property
     def host_s(self) -> float:
         return self._law.host_ms / 1000
+
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        """No padding."""
+        return sum(sizes)
 
     def tokenize(self, inputs: Sequence[TextInput]) -> list[FakeEncoding]:
         return [self._encode(one) for one in inputs]

@@ -17,5 +17,8 @@ class Forward(Protocol):
     def __call__(self, texts: Sequence[TokenIds]) -> Matrix:
         """Rows, not normalised, float32 of shape (n, dimension), in the order of the texts."""
 
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        """How many tokens are computed for texts of so many tokens each, padding included."""
+
     def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
         """The last hidden state at each token, for each text float32 of shape (n_tokens, width), in their order."""

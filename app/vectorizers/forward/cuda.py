@@ -11,7 +11,7 @@ from torch import Tensor
 
 from app.vectorizers.base import Matrix
 from app.vectorizers.forward.attention import Layout, RaggedLayout, TiledLayout
-from app.vectorizers.forward.graphs import Ladder
+from app.vectorizers.forward.graphs import Ladder, rung_for
 from app.vectorizers.forward.packed import Packed, split
 from app.vectorizers.forward.row import Row
 from app.vectorizers.forward.staging import Slot, read
@@ -86,6 +86,12 @@ class CudaForward:
             raise
         finally:
             self._free.put((slot, done))
+
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        """The size of the recorded forward that takes them; as many as they have where none does."""
+        tokens = sum(sizes)
+        rung = rung_for(tokens, len(sizes), self.ladder.rungs) if self.ladder is not None else None
+        return tokens if rung is None else rung
 
     def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
         """Last hidden states, for each text float32 of shape (n_tokens, width).

@@ -30,10 +30,9 @@ def room_for_texts(rung: int) -> int:
     return rung // LEAST_TEXT_TOKENS
 
 
-def rung_for(row: Row, rungs: Sequence[int]) -> int | None:
-    """The smallest rung that takes the row, or None."""
-    real, texts = int(row.starts[-1]), len(row.lengths)
-    return next((rung for rung in rungs if real <= rung and texts <= room_for_texts(rung)), None)
+def rung_for(tokens: int, texts: int, rungs: Sequence[int]) -> int | None:
+    """The smallest rung that takes so many tokens of so many texts, or None."""
+    return next((rung for rung in rungs if tokens <= rung and texts <= room_for_texts(rung)), None)
 
 
 def fill(row: Row, rung: int) -> list[npt.NDArray[np.generic]]:
@@ -100,7 +99,7 @@ class Ladder:
 
     def find(self, row: Row) -> tuple[list[npt.NDArray[np.generic]], Recorded] | None:
         """The row in the shapes of the recorded forward that takes it, and that forward; None where none does."""
-        rung = rung_for(row, self.rungs)
+        rung = rung_for(int(row.starts[-1]), len(row.lengths), self.rungs)
         return None if rung is None else (fill(row, rung), self._recorded[rung])
 
 

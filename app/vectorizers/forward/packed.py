@@ -105,6 +105,10 @@ class PackedForward:
         rows: Matrix = self._model(ids, positions, starts, layout).numpy()
         return rows
 
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        """What the row is rounded up to; tiles, which only attention sees, are not counted."""
+        return round_up(sum(sizes))
+
     def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
         """Last hidden states, for each text float32 of shape (n_tokens, width)."""
         row, layout = self._lay_out(texts)

@@ -60,6 +60,12 @@ class PaddedForward:
         rows[np.concatenate(buckets)] = found
         return rows
 
+    def computed_tokens(self, sizes: Sequence[int]) -> int:
+        """Each bucket times its longest; texts with prompts of different lengths, which never share one, count as if
+        they did."""
+        buckets = length_buckets(sizes, self.max_tokens, self.forward_cost_tokens)
+        return sum(len(bucket) * sizes[bucket[0]] for bucket in buckets)
+
     def token_vectors(self, texts: Sequence[TokenIds]) -> list[Matrix]:
         """Last hidden states, for each text float32 of shape (n_tokens, width)."""
         found: dict[int, Matrix] = {}
