@@ -1,15 +1,19 @@
 """create_app and serve: where the parts meet."""
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from app import __version__, about
+from app.api.bill import Shares
+from app.api.call import Call
 from app.api.dashboard import dashboard_routes
 from app.api.edge import CLIENT_LEFT, OTHER, Edge, on_http_exception
 from app.api.embed import embed_route
@@ -22,24 +26,41 @@ from app.api.serving import Serving
 from app.api.stream import stream_route
 from app.api.system import system_routes
 from app.api.tei import tei_info, tei_routes
+from app.cards import Cards
+from app.errors import StartFailed
+from app.intake import Bill
 from app.live import Live
 from app.metrics import Metrics
 from app.server import Server
 from app.service import Service
 from app.settings import Settings
 
+if TYPE_CHECKING:
+    from app.tracing import Tracing
+
 
 def create_app(settings: Settings) -> tuple[Edge, Service]:
     """Every part, wired: the ASGI application (the edge, in front of FastAPI), and the service behind it, which the
     application's lifespan starts and ends."""
-    metrics = Metrics(__version__, log_batches=settings.log_level == "debug")
-    ledger = Ledger(slow_ms=settings.slow_request_ms, log_all=settings.log_level == "debug")
-    service = Service(settings, metrics)
+    log_all = settings.log_level == "debug"
+    tracing = _tracing() if settings.tracing else None
+    metrics = Metrics(__version__, log_batches=log_all, trace_batch=tracing.batch_finished if tracing else None)
+    ledger = Ledger(slow_ms=settings.slow_request_ms, log_all=log_all)
+    service = Service(settings, metrics, tracing.tag) if tracing else Service(settings, metrics)
 
     @asynccontextmanager
     async def running(_app: object) -> AsyncIterator[None]:
         async with service.running(), live.running():
+            watching = asyncio.create_task(_watch_cards(service, metrics))
             yield
+            watching.cancel()
+        if tracing:
+            await asyncio.to_thread(tracing.shut_down)
+
+    def report_answered(call: Call, bill: Bill, shares: Shares) -> None:
+        ledger.enter(call, bill, shares)
+        if tracing:
+            tracing.answered(call, bill, shares)
 
     app = FastAPIOffline(
         title="Convoy",
@@ -57,7 +78,7 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
         body_timeout_s=settings.request_timeout_ms / 1000,
         refuse_unknown_models=settings.unknown_model == "refuse",
         report_truncated=metrics.truncated,
-        report_answered=ledger.enter,
+        report_answered=report_answered if tracing else ledger.enter,
     )
     routes = [
         embed_route(serving),
@@ -97,8 +118,27 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
         api_key=settings.key(),
         compress_min_bytes=settings.compress_min_bytes,
         report=metrics.request_ended,
+        trace=tracing.request if tracing else None,
     )
     return edge, service
+
+
+async def _watch_cards(service: Service, metrics: Metrics) -> None:
+    """Read the GPUs in use, if any are, as long as the service runs."""
+    await service.became_ready.wait()
+    model = service.model()
+    if model is not None and (uuids := model.details.get("card_uuids")):
+        await Cards(metrics.card_read).run(uuids)
+
+
+def _tracing() -> "Tracing":
+    try:
+        from app.tracing import Tracing
+    except ImportError as error:
+        raise StartFailed(
+            f"--tracing on needs the extra otel: pip install 'convoy-serving[otel]' ({error})."
+        ) from error
+    return Tracing()
 
 
 def serve(settings: Settings) -> int:

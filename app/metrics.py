@@ -11,10 +11,12 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from app.batching import LANES, Cause, Closed, Departure, LaneName, Outcome
+from app.cards import Figures
 from app.series import DeferredHistogram, PlainCounter, ReadCounter
 from app.vectorizers.base import ModelInfo
 
 Observe = Callable[[float], None]
+TraceBatch = Callable[[Departure, float, Sequence[object]], None]
 
 log = structlog.get_logger(__name__)
 
@@ -49,9 +51,10 @@ class Metrics:
     Every series exists at zero from the start. Only the event loop's thread may report.
     """
 
-    def __init__(self, version: str, *, log_batches: bool = False) -> None:
-        """`log_batches`: a line of the log, at `debug`, for each."""
+    def __init__(self, version: str, *, log_batches: bool = False, trace_batch: TraceBatch | None = None) -> None:
+        """`log_batches`: a line of the log, at `debug`, for each. `trace_batch` is told of each what we are."""
         self._log_batches = log_batches
+        self._trace_batch = trace_batch
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -109,6 +112,13 @@ class Metrics:
         self._busy = ReadCounter(
             "convoy_device_busy_seconds", "Time in which a device had at least one batch.", "device", registry
         )
+        self._card_bytes = Gauge(
+            "convoy_device_memory_bytes", "Memory of a GPU, as NVML says.", ["device", "kind"], registry=registry
+        )
+        self._card_utilisation = Gauge(
+            "convoy_device_utilisation_ratio", "Time in which any kernel ran on a GPU, as NVML says.", ["device"],
+            registry=registry,
+        )  # fmt: skip
         self._lag_seconds = self._seconds(
             "convoy_loop_lag_seconds", "How late the event loop was for an appointment; it has fifty a second."
         )
@@ -196,6 +206,11 @@ class Metrics:
         self._workers.set(model.workers)
         self._ceiling.set(model.ceiling_tokens_per_s)
 
+    def card_read(self, card: int, figures: Figures) -> None:
+        self._card_bytes.labels(card, "used").set(figures.used_bytes)
+        self._card_bytes.labels(card, "total").set(figures.total_bytes)
+        self._card_utilisation.labels(card).set(figures.utilisation)
+
     def loop_was_late(self, seconds: float) -> None:
         self._lag_seconds.observe(seconds)
 
@@ -256,6 +271,8 @@ class Metrics:
             self._prediction_ratio.observe(seconds / batch.predicted_s)
         if self._log_batches:
             log.debug("batch", **batch._asdict(), seconds=seconds)
+        if self._trace_batch is not None:
+            self._trace_batch(batch, seconds, tags)
 
     def batch_split(self, error: Exception) -> None:
         self._splits.inc()

@@ -42,9 +42,11 @@ class Service:
     told, once, why the service cannot go on.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, tag: Callable[[], object] = lambda: None) -> None:
+        """`tag` is asked, in a request's own context, what `metrics` are to be told with its batches."""
         self._settings = settings
         self._metrics = metrics
+        self._tag = tag
         self._workers = [Worker("worker-0")]
         self._tokenizer_thread = Worker("tokenizer")
         self._batcher: Batcher[TextInput, Any] | None = None
@@ -141,6 +143,7 @@ class Service:
             truncate=settings.truncate,
             request_timeout_ms=settings.request_timeout_ms,
             interactive_inputs=settings.interactive_inputs,
+            tag=self._tag,
         )
         name = settings.default_prompt_name
         if name is not None and name not in model.prompts:

@@ -136,6 +136,10 @@ class Settings(BaseSettings):
         1000, ge=0, description="A request that takes longer is logged as a warning, with its bill; 0 for none."
     )
     dashboard: bool = Field(True, description="Serve the dashboard at `/`.")
+    tracing: bool = Field(
+        False, description="Send OpenTelemetry spans to where `OTEL_EXPORTER_OTLP_ENDPOINT` says; needs the extra "
+        "`otel`.",
+    )  # fmt: skip
     log_format: Literal["text", "json"] = Field("text", description="`text` for people, `json` for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."

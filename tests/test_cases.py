@@ -651,7 +651,7 @@ OTHER_THAN_DEFAULT: dict[str, Any] = {
     "max_body_bytes": 20_000, "truncate": False, "request_timeout_ms": 2500, "drain_timeout_s": 7.0,
     "protect_metrics": True, "watchdog_s": 12.5, "cache_mb": 3.0, "exit_on_dead_worker": False, "log_format": "json",
     "log_level": "debug", "unknown_model": "refuse", "openai_token_ids": "model", "compress_min_bytes": 100,
-    "slow_request_ms": 250.0, "dashboard": False,
+    "slow_request_ms": 250.0, "dashboard": False, "tracing": True,
 }  # fmt: skip
 ONE_OF_TWO: list[dict[str, Any]] = [{"max_wait_ms": 1.5}, {"batching": False}]
 """These exclude each other."""

@@ -126,7 +126,7 @@ def test_a_departure_tells_its_size_its_padding_and_what_was_predicted_of_it() -
 
 def test_no_batch_has_neither_padding_nor_size() -> None:
     assert (NO_BATCH.padding, NO_BATCH.full) == (0, 0)
-    assert Departure(1, 1, 5, 0, 0, "drained", 0, 0).padding == 0
+    assert Departure(0.0, 1, 1, 5, 0, 0, "drained", 0, 0).padding == 0
 
 
 def test_tags_are_told_with_the_batch_that_carried_their_requests() -> None:

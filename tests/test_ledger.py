@@ -12,7 +12,7 @@ from app.api.ledger import MOST_WARNINGS, SLOWEST, Ledger, facts_of
 from app.batching import Answer, Departure
 from app.intake import Bill
 
-BATCH = Departure(7, 3, 40, 50, 100, "drained", 0.1, 0)
+BATCH = Departure(0.0, 7, 3, 40, 50, 100, "drained", 0.1, 0)
 BILL = Bill("interactive", 1, 20, 9, 0, 0, None, Answer([], [], 9, 0.0, 0.001, 0.002, 0.004, 1, BATCH, "device"))
 
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.batching import Departure
+from app.cards import Figures
 from app.metrics import Metrics
 from app.series import FOLD_AT, DeferredHistogram, PlainCounter
 from app.vectorizers.base import ModelInfo
@@ -56,7 +57,7 @@ def test_facts_arrive_in_their_series() -> None:
     metrics.items_ended("bulk", "shed", 2)
     metrics.items_shared(1)
     metrics.asked_cache(2, 3)
-    batch = Departure(1, 4, 60, 64, 100, "tokens", 0.4, 7)
+    batch = Departure(0.0, 1, 4, 60, 64, 100, "tokens", 0.4, 7)
     metrics.batch_dispatched(batch)
     metrics.requests_boarded("bulk", [0.001, 0.001], [0.01, 0.02], ["device", "budget"])
     metrics.batch_finished(batch, 0.5, [])
@@ -106,6 +107,7 @@ def test_the_documented_metrics_are_those_there_are() -> None:
     there: dict[str, tuple[str, set[str]]] = {}
     metrics = Metrics("1")
     metrics.expect_routes([("/embed", [200])])
+    metrics.card_read(0, Figures(1, 2, 0.5))
     metrics.watch(
         ready=lambda: True,
         queue_items=lambda lane: 0,
@@ -139,7 +141,7 @@ def test_busy_seconds_and_the_prediction_error_are_read_when_asked_for() -> None
 def test_totals_are_what_has_been_counted() -> None:
     metrics = Metrics("1")
     for items, tokens in ((1, 10), (3, 30), (4000, 50_000)):
-        metrics.batch_dispatched(Departure(1, items, tokens, tokens + 1, 100, "drained", 0.0, 0))
+        metrics.batch_dispatched(Departure(0.0, 1, items, tokens, tokens + 1, 100, "drained", 0.0, 0))
     metrics.requests_boarded("interactive", [0.1], [0.1], ["lane"])
     metrics.request_ended("/embed", 504, 1.0)
     totals = metrics.totals()

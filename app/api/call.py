@@ -58,6 +58,7 @@ class Call:
         "request_id",
         "scope",
         "started",
+        "status",
         "timeout",
     )
 
@@ -70,6 +71,8 @@ class Call:
         """Seconds until the request was read and understood."""
         self.replied = False
         """Whether an answer has begun; there can be no other then."""
+        self.status = 0
+        """What it was answered with, at the end."""
         self.content_type = self.accept = self.authorization = self.request_id = b""
         self.content_encoding = self.accept_encoding = b""
         self.lane: bytes | None = None

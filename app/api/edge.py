@@ -3,7 +3,8 @@
 import asyncio
 import hmac
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -21,7 +22,7 @@ from app.api.errors import (
     headers_of,
     problem_of,
 )
-from app.api.routes import RouteTable
+from app.api.routes import Route, RouteTable
 from app.errors import ShuttingDown
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,8 @@ OTHER = "other"
 
 Report = Callable[[str, int, float], None]
 """Told of each request that ended: route, status, seconds."""
+Trace = Callable[[Call, str], AbstractContextManager[None]]
+"""Takes the call and its route."""
 
 
 class Edge:
@@ -44,14 +47,23 @@ class Edge:
     """
 
     def __init__(
-        self, app: ASGIApp, *, routes: RouteTable, api_key: str | None, compress_min_bytes: int, report: Report
+        self,
+        app: ASGIApp,
+        *,
+        routes: RouteTable,
+        api_key: str | None,
+        compress_min_bytes: int,
+        report: Report,
+        trace: Trace | None = None,
     ) -> None:
-        """Answers of at least `compress_min_bytes` bytes are compressed for clients that take that; 0 for none."""
+        """Answers of at least `compress_min_bytes` bytes are compressed for clients that take that; 0 for none. `trace`
+        is a context around each request."""
         self._app = app
         self._routes = routes
         self._api_key = api_key.encode() if api_key is not None else None
         self._compress_min_bytes = compress_min_bytes or sys.maxsize
         self._report = report
+        self._trace = trace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,27 +73,37 @@ class Edge:
         methods = self._routes.at(scope["path"])
         route = methods.get(scope["method"]) if methods else None
         label = route.path if route is not None else next(iter(methods.values())).path if methods else OTHER
-        status = 500
+        try:
+            if self._trace is None:
+                await self._answer(call, route, methods, send)
+            else:
+                with self._trace(call, label):
+                    await self._answer(call, route, methods, send)
+        finally:
+            self._report(label, call.status, call.elapsed_s)
+
+    async def _answer(self, call: Call, route: Route | None, methods: Mapping[str, Route] | None, send: Send) -> None:
+        """Answer, whatever happens, and note in the call with which status."""
+        call.status = 500
         try:
             if route is None or not route.open:
                 self._authorize(call)
             if route is None:
                 if methods:
-                    raise MethodNotAllowed(scope["method"], scope["path"], ", ".join(methods))
-                status = await self._through_fastapi(call, send)
+                    raise MethodNotAllowed(call.scope["method"], call.scope["path"], ", ".join(methods))
+                call.status = await self._through_fastapi(call, send)
             else:
                 reply = await route.endpoint(call)
                 if isinstance(reply, Reply) and len(reply.body) >= self._compress_min_bytes:
                     reply = await reply.compressed(call)
-                status = await reply.send(call, send)
+                call.status = await reply.send(call, send)
         except ClientLeft:
-            status = CLIENT_LEFT
+            call.status = CLIENT_LEFT
         except asyncio.CancelledError:  # the server's time to stop is over
-            status = await self._fail(call, ShuttingDown("The service has shut down; send this again elsewhere."), send)
+            gone = ShuttingDown("The service has shut down; send this again elsewhere.")
+            call.status = await self._fail(call, gone, send)
         except Exception as error:
-            status = await self._fail(call, error, send)
-        finally:
-            self._report(label, status, call.elapsed_s)
+            call.status = await self._fail(call, error, send)
 
     def _authorize(self, call: Call) -> None:
         """Compare in constant time, so that a key cannot be guessed byte by byte."""

@@ -367,7 +367,7 @@ class Batcher(Generic[Q, R]):
     def _dispatch(self, batch: Batch) -> None:
         now = self._clock()
         trip = self._pool.take(batch.tokens, now, bulk=any(ticket.lane == "bulk" for ticket in batch.tickets))
-        batch.leave(now, self._departures.left(batch, trip.seconds))
+        batch.leave(now, self._departures.left(batch, now, trip.seconds))
         self._facts.batch_dispatched(batch.departure)
         for lane, tickets in batch.by_lane():
             self._facts.requests_boarded(

@@ -27,11 +27,12 @@ class Departures:
         ticket.seen = self._last.number
         ticket.cause = "nothing" if may_go else "device"
 
-    def left(self, batch: Batch, predicted_s: float) -> Departure:
-        """The next batch has left, nobody has been told yet: what is to be known of it, and by each of its requests."""
+    def left(self, batch: Batch, now: float, predicted_s: float) -> Departure:
+        """The next batch leaves now, and nobody has been told yet; says what is to be known of it."""
         for ticket in batch.tickets:
             ticket.cause = self._cause(ticket)
         self._last = Departure(
+            now,
             self._last.number + 1,
             len(batch.works),
             batch.tokens,

@@ -19,10 +19,11 @@ lane's turn, or `max_wait_ms`."""
 
 
 class Departure(NamedTuple):
-    """A batch as it left: its number, counted from 1; the rows and their tokens; the tokens that the model computes for
-    them, padding included; the token budget it was filled by; why it holds no more; how long it should keep its device
-    busy, 0 where nothing is known; and how many items waited on."""
+    """A batch as it left: when, by the batcher's clock, in seconds; its number, counted from 1; the rows and their
+    tokens; the tokens that the model computes for them, padding included; the token budget it was filled by; why it
+    holds no more; how long it should keep its device busy, 0 where nothing is known; and how many items waited on."""
 
+    left_at: float
     number: int
     items: int
     tokens: int
@@ -43,7 +44,7 @@ class Departure(NamedTuple):
         return self.tokens / self.max_tokens if self.max_tokens else 0.0
 
 
-NO_BATCH = Departure(0, 0, 0, 0, 0, "drained", 0.0, 0)
+NO_BATCH = Departure(0.0, 0, 0, 0, 0, 0, "drained", 0.0, 0)
 """Where nothing had to be computed."""
 
 

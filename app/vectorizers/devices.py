@@ -33,6 +33,11 @@ def card_names() -> list[str]:
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
+def card_uuids(first: int, cards: int) -> list[str]:
+    """The ids of so many cards, as NVIDIA's management library has them."""
+    return [f"GPU-{torch.cuda.get_device_properties(i).uuid}" for i in range(first, first + cards)]
+
+
 def missing_card(wanted: int, cards: Sequence[str], cuda_visible_devices: str | None) -> str:
     """Why `cuda:<wanted>` is not there, and which cards are."""
     if not cards:

@@ -13,7 +13,7 @@ import torch
 from app.errors import OutOfMemory, WorkerDied
 from app.vectorizers.base import Matrix, ModelInfo, TextInput, Token
 from app.vectorizers.cores import MEASURE_S, Cores, compare_workers, workers_that_pay
-from app.vectorizers.devices import card_names, choose_device, describe_device, granted_cores
+from app.vectorizers.devices import card_names, card_uuids, choose_device, describe_device, granted_cores
 from app.vectorizers.dtypes import name_of
 from app.vectorizers.forward import Forward
 from app.vectorizers.forward.cuda import SLOTS, CudaForward
@@ -220,7 +220,9 @@ class Engine(ABC):
         """How many workers the service should run, how many of them at a time, and what was found on the way."""
         if self._device.type == "cuda":
             cards = asked or (1 if self._single_card else len(card_names()))
-            return cards * self._slots, 0, {"peak_memory_bytes": torch.cuda.max_memory_allocated(self._device)}
+            peak = torch.cuda.max_memory_allocated(self._device)
+            uuids = card_uuids(self._device.index or 0, cards)
+            return cards * self._slots, 0, {"peak_memory_bytes": peak, "card_uuids": uuids}
         if asked or self._device.type != "cpu" or not budget.steps:
             return asked or 1, 0, {}
         each = min(QUERY_TOKENS, self._tokenizer.max_tokens)
