@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-gpu test-clients clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-bill bench-gpu test-clients clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -53,6 +53,9 @@ bench-scheduling: $(VENV)/.dev ## the plots of docs/batching.md
 
 bench-stream: $(VENV)/.dev ## a corpus through /embed/stream: rate, memory, and what queries feel
 	$(BIN)/python -m benchmarks.stream $(ARGS)
+
+bench-bill: $(VENV)/.dev ## whether the bill agrees with what clients measure
+	$(BIN)/python -m benchmarks.bill $(ARGS)
 
 bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through HTTP
 	$(BIN)/python -m benchmarks.gpu $(ARGS)

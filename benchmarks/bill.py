@@ -5,7 +5,9 @@ connections that stay open, each measured from the first byte written to the las
 machine that does next to nothing else. What the server cannot see is in the difference: the time in which a request
 lies in the socket while the event loop answers others, and the way of the answer through the kernel.
 
-usage: python -m benchmarks.bill [--requests 1000] [--rate 100 | --rate 0 --connections 8] [--model bundled]
+usage: python -m benchmarks.bill [--requests 1000] [--rate 100 | --rate 0 --connections 8] [--model bundled] [--singles]
+
+Flags of `serve` may follow, such as `--batching off`.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import socket
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,17 +29,24 @@ from benchmarks.load import free_port, server
 
 TOLERANCE = 0.03
 TOLERANCE_MS = 1.0
-WORDS = ["where", "is", "my", "card", "and", "why", "was", "the", "transfer", "to", "the", "other", "account", "charged", "twice", "since", "last", "week"]
+WORDS = "where is my card and why was the transfer to the other account charged twice since last week"
 BILL = re.compile(rb"(\w+);dur=([\d.]+)")
+BATCH = re.compile(rb"items=(\d+) .*waited=(\w+)")
 LENGTH = re.compile(rb"content-length: (\d+)")
 
 
 class Measured(NamedTuple):
-    """One request: what its client measured, and what the bill's segments add up to, in ms."""
+    """One request: what its client measured, the bill's segments, both in ms, and what it waited for."""
 
     kind: str
     client_ms: float
-    billed_ms: float
+    segments_ms: dict[str, float]
+    batch_items: int
+    waited_for: str
+
+    @property
+    def billed_ms(self) -> float:
+        return sum(self.segments_ms.values())
 
     @property
     def gap_ms(self) -> float:
@@ -48,12 +58,16 @@ class Measured(NamedTuple):
 
 
 def text(rng: random.Random, words: int) -> str:
-    return " ".join(rng.choices(WORDS, k=words))
+    return " ".join(rng.choices(WORDS.split(), k=words))
 
 
-def message(rng: random.Random) -> tuple[str, bytes]:
+def message(rng: random.Random, *, singles: bool) -> tuple[str, bytes]:
     """A kind of request, and its bytes."""
-    kind = rng.choices(("single", "list of 4", "list of 64", "raw matrix", "openai"), (70, 10, 5, 5, 10))[0]
+    kind = (
+        rng.choices(("single", "list of 4", "list of 64", "raw matrix", "openai"), (70, 10, 5, 5, 10))[0]
+        if not singles
+        else "single"
+    )
     path, headers = "/embed", ""
     body: dict[str, object] = {"inputs": text(rng, rng.randint(3, 20))}
     if kind.startswith("list"):
@@ -93,9 +107,12 @@ class Connection:
             return None
         if b" 200 " not in self._received[:16]:
             raise SystemExit(f"The server answered {bytes(self._received[:200])!r}.")
-        segments = {name: float(ms) for name, ms in BILL.findall(self._received[:head_ends])}
-        del segments[b"total"]
-        return Measured(self._kind, (now - self._started) * 1e3, sum(segments.values()))
+        client_ms = (now - self._started) * 1e3
+        segments = {name.decode(): float(ms) for name, ms in BILL.findall(self._received[:head_ends])}
+        del segments["total"]
+        batch = BATCH.search(self._received, 0, head_ends)
+        assert batch is not None
+        return Measured(self._kind, client_ms, segments, int(batch[1]), batch[2].decode())
 
 
 class Client:
@@ -163,17 +180,31 @@ def report(measured: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
+def mean_bill(measured: Sequence[Measured]) -> str:
+    """One row: the mean of each segment, the items of the batch, and what most requests waited for."""
+    names = list(measured[0].segments_ms)
+    means = [f"{statistics.mean([one.segments_ms[name] for one in measured]):.2f}" for name in names]
+    causes = Counter(one.waited_for for one in measured).most_common(2)
+    waited = ", ".join(f"{cause} {n / len(measured):.0%}" for cause, n in causes)
+    items = statistics.mean([one.batch_items for one in measured])
+    return (
+        f"| {' | '.join(names)} | batch, items | waited for |\n|{' --- |' * (len(names) + 2)}\n"
+        f"| {' | '.join(means)} | {items:.1f} | {waited} |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=100, help="requests/s; 0 for a closed loop")
     parser.add_argument("--connections", type=int, default=8, help="of the closed loop")
     parser.add_argument("--model", default="bundled")
-    args = parser.parse_args()
+    parser.add_argument("--singles", action="store_true", help="only single texts")
+    args, flags = parser.parse_known_args()
     rng = random.Random(1)
-    requests = [message(rng) for _ in range(args.requests)]
+    requests = [message(rng, singles=args.singles) for _ in range(args.requests)]
     port = free_port()
-    command = ["-m", "app", "serve", "--model", args.model, "--port", str(port), "--log-level", "error"]
+    command = ["-m", "app", "serve", "--model", args.model, "--port", str(port), "--log-level", "error", *flags]
     with server(command, port, "/ready"), tqdm(total=args.requests, file=sys.stderr, disable=None) as progress:
         client = Client(port, progress)
         client.drive(requests[:50], args.rate, args.connections)  # a warm-up
@@ -181,6 +212,7 @@ def main() -> None:
         progress.reset()
         client.drive(requests, args.rate, args.connections)
     print(report(client.measured))
+    print(f"\nThe mean bill, in ms:\n\n{mean_bill(client.measured)}")
     holds = sum(one.is_true for one in client.measured) / len(client.measured) >= 0.95
     print(f"\nWithin {TOLERANCE:.0%} or {TOLERANCE_MS:g} ms for 95% of the requests: {'yes' if holds else 'no'}.")
     sys.exit(not holds)

@@ -5,11 +5,15 @@ const LONGEST_PAUSE_S = 30;
 /** A sample comes each second; a connection that is silent for so long is dead. */
 const SILENCE_S = 15;
 const KEY = "convoy-api-key";
+let kept = null;
 
 /** The API key, for as long as this tab is open. */
 export const apiKey = {
-  get: () => recall(() => sessionStorage.getItem(KEY)) ?? "",
-  set: (key) => recall(() => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY))),
+  get: () => kept ?? recall(() => sessionStorage.getItem(KEY)) ?? "",
+  set: (key) => {
+    kept = key;
+    recall(() => sessionStorage.setItem(KEY, key));
+  },
   /** The headers of a request that shows it. */
   headers: () => (apiKey.get() ? { authorization: `Bearer ${apiKey.get()}` } : {}),
 };

@@ -1,0 +1,1 @@
+"""Servers of the peers' frames; each file runs by itself, in its peer's environment."""

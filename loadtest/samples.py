@@ -1,0 +1,106 @@
+"""Samples: what became of each request, in columns, and the CSV files that hold them."""
+
+import csv
+import gzip
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TextIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Outcome = Literal["answered", "shed", "expired", "failed", "wrong"]
+OUTCOMES: tuple[Outcome, ...] = ("answered", "shed", "expired", "failed", "wrong")
+BILL = ("parse", "tokenize", "queue", "forward", "respond")
+"""The parts of a request's time that the server tells in its Server-Timing header."""
+SHED, EXPIRED, OK = 429, 504, 200
+
+
+class Sample(NamedTuple):
+    """One request. Times are in seconds since the step began; the bill is in milliseconds, and empty where the server
+    sends none."""
+
+    step: str
+    items: int
+    due_s: float
+    """When it should have been sent: latency counts from here, so that a client that is late hides nothing."""
+    sent_s: float
+    ended_s: float
+    warm: bool
+    """Whether it counts: False in a step's warm-up."""
+    outcome: Outcome
+    status: int
+    timing: str
+    """The Server-Timing header."""
+
+    def row(self) -> list[object]:
+        """As it stands in the CSV file, in the order of `COLUMNS`."""
+        parts = dict(re.findall(r"(\w+);dur=([\d.]+)", self.timing))
+        batch = dict(re.findall(r"\b(items|tokens)=(\d+)", self.timing))
+        times = [f"{self.due_s:.6f}", f"{self.sent_s:.6f}", f"{self.ended_s:.6f}"]
+        latency_ms = f"{(self.ended_s - self.due_s) * 1e3:.4f}"
+        return [
+            self.step, self.items, *times, latency_ms, int(self.warm), self.outcome, self.status,
+            *(parts.get(part, "") for part in BILL), parts.get("total", ""),
+            batch.get("items", ""), batch.get("tokens", ""),
+        ]  # fmt: skip
+
+
+COLUMNS = (
+    "step", "items", "due_s", "sent_s", "ended_s", "latency_ms", "warm", "outcome", "status",
+    *(f"{part}_ms" for part in BILL), "total_ms", "batch_items", "batch_tokens",
+)  # fmt: skip
+NAMES = {"target", "step", "outcome"}
+
+
+def write_samples(samples: Iterable[Sample], path: Path) -> None:
+    """As a CSV file with a line of names."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(sample.row() for sample in samples)
+
+
+class Table:
+    """Samples as columns: numbers as float64, with NaN where there is none, names as strings."""
+
+    def __init__(self, columns: dict[str, NDArray[Any]]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._columns[name]
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def where(self, mask: NDArray[np.bool_]) -> "Table":
+        """The rows that the mask takes."""
+        return Table({name: values[mask] for name, values in self._columns.items()})
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the columns."""
+        return list(self._columns)
+
+
+def read_table(path: Path) -> Table:
+    """A CSV file with a line of names, gzipped where its name says so."""
+    with cast(TextIO, gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="")) as file:
+        reader = csv.reader(file)
+        names = next(reader, [])
+        rows = list(reader)
+    columns: dict[str, NDArray[Any]] = {}
+    for name, values in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
+        columns[name] = np.array(values) if name in NAMES else np.array([float(value or "nan") for value in values])
+    return Table(columns)
+
+
+def join_csv(parts: Iterable[tuple[str, int, Path]], path: Path) -> None:
+    """Put the files of several (target, round) into one, gzipped, with a column for each of the two."""
+    with gzip.open(path, "wt", newline="") as whole:
+        writer = csv.writer(whole)
+        writer.writerow(["target", "round", *COLUMNS])
+        for target, number, part in parts:
+            with part.open(newline="") as file:
+                writer.writerows([target, number, *row] for row in list(csv.reader(file))[1:])
