@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-bill bench-gpu test-clients clean
+.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-bill bench-loop bench-gpu test-clients clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -56,6 +56,10 @@ bench-stream: $(VENV)/.dev ## a corpus through /embed/stream: rate, memory, and 
 
 bench-bill: $(VENV)/.dev ## whether the bill agrees with what clients measure
 	$(BIN)/python -m benchmarks.bill $(ARGS)
+
+bench-loop: $(VENV)/.dev ## the founding experiment: a loop against a batch, as in docs/performance.md
+	$(PIP) -e '.[plots]'
+	$(BIN)/python -m benchmarks.loop_vs_batch --plot docs/loop-vs-batch $(ARGS)
 
 bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through HTTP
 	$(BIN)/python -m benchmarks.gpu $(ARGS)

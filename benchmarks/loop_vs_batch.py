@@ -5,12 +5,13 @@
 and the callable vectorizer. (c) `model(x)` against `model.forward(x)`, with a forward hook. (d) `.item()` at each step
 against every 50 steps. That the ways of each come to the same numbers is checked before any is timed.
 
-The ways take turns, there and back (A B C C B A) in each round, so that drift falls on all alike; a ratio is taken
-within a round, and `again` is the same way once more: its ratio is the noise. On CUDA the device is synchronised on both
-sides of every timed run. The table is printed in Markdown; `--plot` needs matplotlib (`pip install -e '.[plots]'`).
+The ways take turns, there and back (A B C C B A), a few times in each round, so that drift falls on all alike; a way's
+time in a round is the median of its turns, ratios are taken within a round, and `again` is the same way once more: its
+ratio is the noise. On CUDA the device is synchronised before
+and after every timed run. The table is printed in Markdown; `--plot` needs matplotlib (`pip install -e '.[plots]'`).
 
-usage: python -m benchmarks.loop_vs_batch [--device auto] [--rounds 7] [--plot docs/loop-vs-batch] [--vectors 2000]
-           [--texts 128] [--calls 2000] [--steps 1000] [--turn-s 0.1]
+usage: python -m benchmarks.loop_vs_batch [--device auto] [--rounds 5] [--plot docs/loop-vs-batch] [--vectors 2000]
+           [--texts 32] [--calls 1000] [--steps 200] [--turn-s 0.03]
 """
 
 import argparse
@@ -34,6 +35,8 @@ Times = Mapping[str, Sequence[float]]
 """Seconds a unit by way, one number for each round."""
 WARM_UP_S = 0.3
 """Of each way before the first round: kernels are made at the first use of a shape, and clocks rise under load."""
+PASSES = 3
+"""There and back, in a round: the median of six turns leaves out those in which another process had the core."""
 
 
 def synchronize(device: torch.device) -> None:
@@ -57,17 +60,17 @@ def seconds_a_run(run: Callable[[], object], device: torch.device, least_s: floa
 
 
 def alternate(case: Case, device: torch.device, rounds: int, turn_s: float, progress: "tqdm[Any]") -> Times:
-    """All ways of a case, in turns there and back; a way's time in a round is the mean of its two turns."""
+    """All ways of a case, in turns there and back; a way's time in a round is the median of its turns."""
     for run in case.ways.values():
-        seconds_a_run(run, device, min(WARM_UP_S, 3 * turn_s))
+        seconds_a_run(run, device, min(WARM_UP_S, 10 * turn_s))
     times: dict[str, list[float]] = {name: [] for name in case.ways}
     for _ in range(rounds):
         turns: dict[str, list[float]] = {name: [] for name in case.ways}
-        for name in [*case.ways, *reversed(list(case.ways))]:
+        for name in PASSES * [*case.ways, *reversed(list(case.ways))]:
             turns[name].append(seconds_a_run(case.ways[name], device, turn_s) / case.units)
             progress.update()
         for name, found in turns.items():
-            times[name].append(statistics.mean(found))
+            times[name].append(statistics.median(found))
     return times
 
 
@@ -75,9 +78,9 @@ def measure(cases: Sequence[Case], device: torch.device, rounds: int, turn_s: fl
     """The times of each case, one after another."""
     gc.collect()
     gc.freeze()  # a collection that walks all of torch and transformers would fall on whoever's turn it is
-    turns = sum(2 * rounds * len(case.ways) for case in cases)
+    turns = sum(2 * PASSES * rounds * len(case.ways) for case in cases)
     found = []
-    with tqdm(total=turns, leave=False, unit="turn") as progress:
+    with tqdm(total=turns, leave=False, disable=None, unit="turn") as progress:
         for case in cases:
             progress.set_description(case.title[:3])
             found.append(alternate(case, device, rounds, turn_s, progress))
@@ -121,13 +124,13 @@ def report(cases: Sequence[Case], found: Sequence[Times], device: torch.device, 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto", help="auto (a GPU where there is one), cpu, cuda, cuda:N or mps")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plot", type=Path, help="draw the times too, into PLOT.svg and PLOT.png")
     parser.add_argument("--vectors", type=int, default=2000, help="of (a)")
-    parser.add_argument("--texts", type=int, default=128, help="of (b)")
-    parser.add_argument("--calls", type=int, default=2000, help="of (c)")
-    parser.add_argument("--steps", type=int, default=1000, help="of (d)")
-    parser.add_argument("--turn-s", type=float, default=0.1, help="the least time of one way's turn")
+    parser.add_argument("--texts", type=int, default=32, help="of (b)")
+    parser.add_argument("--calls", type=int, default=1000, help="of (c)")
+    parser.add_argument("--steps", type=int, default=200, help="of (d)")
+    parser.add_argument("--turn-s", type=float, default=0.03, help="the least time of one way's turn")
     return parser.parse_args(words)
 
 

@@ -9,8 +9,6 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 WIDTH = 512
-STEP_VECTORS = 8
-"""Vectors of one step in the loop that reads its results: little work, as in a loop that is bound by its launches."""
 READ_EVERY = 50
 TOLERANCE = 1e-5
 """Most that two ways to the same numbers may differ in float32: the order of their sums is not the same."""
@@ -178,7 +176,7 @@ def reads(run: Callable[[], object]) -> int:
 
 def item_case(device: torch.device, n_steps: int) -> Case:
     """A loop of small steps, each with a number that somebody wants to see."""
-    model, vectors = make_encoder(device), make_vectors(STEP_VECTORS, device)
+    model, vectors = make_encoder(device), make_vectors(1, device)
     each, seldom, noise = "`.item()` each step", f"`.item()` every {READ_EVERY} steps", "`.item()` each step, again"
     ways: dict[str, Callable[[], float]] = {
         each: lambda: summed_losses(model, vectors, n_steps, 1),
@@ -188,7 +186,7 @@ def item_case(device: torch.device, n_steps: int) -> Case:
     require(abs(ways[each]() / ways[seldom]() - 1))
     waits = "there is no queue to empty" if device.type == "cpu" else "each empties the queue of launches"
     return Case(
-        title=f"(d) {n_steps:,} steps of the encoder on {STEP_VECTORS} vectors",
+        title=f"(d) {n_steps:,} steps, each the encoder of (a) on one vector",
         unit="step",
         units=n_steps,
         ways=ways,

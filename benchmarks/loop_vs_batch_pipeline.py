@@ -71,6 +71,6 @@ def pipeline_case(device: torch.device, n_texts: int, warmup: Thoroughness = "qu
         ways=ways,
         compared=[(chunks, item), (owner, item), (owner, chunks), (noise, item)],
         fact=f"The rows of the three differ by {off:.0e} at most. The texts are made up, {lengths[n_texts // 2]} "
-        f"tokens in the median and {lengths[-1]} at most; the vectorizer takes at most {vectorizer.info.max_batch_tokens} "
-        "tokens in a batch, as it measured at warm-up.",
+        f"tokens in the median and {lengths[-1]} at most; the vectorizer runs at most "
+        f"{vectorizer.info.max_batch_tokens:,} tokens in a batch, as it measured at warm-up.",
     )

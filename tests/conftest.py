@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.browser import Browser, browser, missing
 from tests.server import RunningServer, running_server
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -34,6 +35,15 @@ def real_server() -> Iterator[RunningServer]:
     same on every machine; with time enough for one that is busy."""
     with running_server("--dtype", "float32", "--request-timeout-ms", "300000") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def page() -> Iterator[Browser]:
+    """One tab of a real browser, shared by tests that leave nothing behind in it."""
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    with browser() as page:
+        yield page
 
 
 @pytest.fixture
