@@ -28,7 +28,7 @@ MAY_IMPORT = {
         "app.batching", "app.embedder", "app.errors", "app.intake", "app.items", "app.metrics", "app.prompts",
         "app.scorer", "app.settings", "app.tuning", "app.vector_cache", "app.vectorizers", "app.worker",
     },
-    "app.api": {"app.embedder", "app.errors", "app.intake", "app.prompts", "app.scorer", "app.vectorizers.base"},
+    "app.api": {"app.batching.facts", "app.embedder", "app.errors", "app.intake", "app.prompts", "app.scorer", "app.vectorizers.base"},
     "app.metrics": {"app.batching", "app.cards", "app.errors", "app.series", "app.vectorizers.base"},
     "app.embedder": {
         "app.batching", "app.errors", "app.intake", "app.prompts", "app.vector_cache", "app.vectorizers.base",

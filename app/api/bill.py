@@ -3,12 +3,14 @@
 from typing import Any, NamedTuple
 
 from app.api.call import Call, Header
+from app.batching.facts import NO_BATCH, Departure
 from app.intake import Bill
 
 BILL = (
     b"parse;dur=%.3f, tokenize;dur=%.3f, queue;dur=%.3f, forward;dur=%.3f, respond;dur=%.3f, total;dur=%.3f, "
-    b'batch;desc="number=%d items=%d tokens=%d full=%d%% padding=%d%% waited=%b%b%b"'
+    b'batch;desc="%b waited=%b%b%b"'
 )
+BATCH = b"number=%d items=%d tokens=%d full=%d%% padding=%d%%"
 HEADERS: dict[str, Any] = {
     "X-Request-Id": {"schema": {"type": "string"}, "description": "The client's own, or a new one."},
     "Server-Timing": {"schema": {"type": "string"}, "description": "Where the time of this request went, in ms."},
@@ -66,17 +68,28 @@ def server_timing(bill: Bill, shares: Shares) -> bytes:
     """The bill of a request (W3C Server Timing): `parse`, `tokenize`, `queue`, `forward` and `respond` are segments of
     its wall time, one after another, and add up to `total`; milliseconds. `batch` describes the batch that carried the
     last of its items."""
-    way, batch = bill.way, bill.way.batch
-    total_s, *segments_s = shares
+    way = bill.way
     return BILL % (
-        *[seconds * 1e3 for seconds in segments_s],
-        total_s * 1e3,
-        batch.number,
-        batch.items,
-        batch.tokens,
-        round(batch.full * 100),
-        round(batch.padding * 100),
+        shares.parse_s * 1e3,
+        shares.tokenize_s * 1e3,
+        shares.queue_s * 1e3,
+        shares.forward_s * 1e3,
+        shares.respond_s * 1e3,
+        shares.total_s * 1e3,
+        described(way.batch),
         way.waited_for.encode(),
         b" batches=%d" % way.batches if way.batches > 1 else b"",
         b" cached=%d" % bill.cached if bill.cached else b"",
     )
+
+
+_last_described: tuple[Departure, bytes] = NO_BATCH, b"number=0 items=0 tokens=0 full=0% padding=0%"
+
+
+def described(batch: Departure) -> bytes:
+    """A batch in words, made once for all its requests, who are answered one after another."""
+    global _last_described
+    if _last_described[0] is not batch:
+        size = batch.number, batch.items, batch.tokens
+        _last_described = batch, BATCH % (*size, round(batch.full * 100), round(batch.padding * 100))
+    return _last_described[1]

@@ -3,8 +3,8 @@
 import asyncio
 import hmac
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -22,7 +22,7 @@ from app.api.errors import (
     headers_of,
     problem_of,
 )
-from app.api.routes import Route, RouteTable
+from app.api.routes import RouteTable
 from app.errors import ShuttingDown
 
 log = structlog.get_logger(__name__)
@@ -36,6 +36,7 @@ Report = Callable[[str, int, float], None]
 """Told of each request that ended: route, status, seconds."""
 Trace = Callable[[Call, str], AbstractContextManager[None]]
 """Takes the call and its route."""
+NO_TRACE = nullcontext()
 
 
 class Edge:
@@ -73,37 +74,29 @@ class Edge:
         methods = self._routes.at(scope["path"])
         route = methods.get(scope["method"]) if methods else None
         label = route.path if route is not None else next(iter(methods.values())).path if methods else OTHER
-        try:
-            if self._trace is None:
-                await self._answer(call, route, methods, send)
-            else:
-                with self._trace(call, label):
-                    await self._answer(call, route, methods, send)
-        finally:
-            self._report(label, call.status, call.elapsed_s)
-
-    async def _answer(self, call: Call, route: Route | None, methods: Mapping[str, Route] | None, send: Send) -> None:
-        """Answer, whatever happens, and note in the call with which status."""
-        call.status = 500
-        try:
-            if route is None or not route.open:
-                self._authorize(call)
-            if route is None:
-                if methods:
-                    raise MethodNotAllowed(call.scope["method"], call.scope["path"], ", ".join(methods))
-                call.status = await self._through_fastapi(call, send)
-            else:
-                reply = await route.endpoint(call)
-                if isinstance(reply, Reply) and len(reply.body) >= self._compress_min_bytes:
-                    reply = await reply.compressed(call)
-                call.status = await reply.send(call, send)
-        except ClientLeft:
-            call.status = CLIENT_LEFT
-        except asyncio.CancelledError:  # the server's time to stop is over
-            gone = ShuttingDown("The service has shut down; send this again elsewhere.")
-            call.status = await self._fail(call, gone, send)
-        except Exception as error:
-            call.status = await self._fail(call, error, send)
+        with self._trace(call, label) if self._trace is not None else NO_TRACE:
+            call.status = 500
+            try:
+                if route is None or not route.open:
+                    self._authorize(call)
+                if route is None:
+                    if methods:
+                        raise MethodNotAllowed(scope["method"], scope["path"], ", ".join(methods))
+                    call.status = await self._through_fastapi(call, send)
+                else:
+                    reply = await route.endpoint(call)
+                    if isinstance(reply, Reply) and len(reply.body) >= self._compress_min_bytes:
+                        reply = await reply.compressed(call)
+                    call.status = await reply.send(call, send)
+            except ClientLeft:
+                call.status = CLIENT_LEFT
+            except asyncio.CancelledError:  # the server's time to stop is over
+                gone = ShuttingDown("The service has shut down; send this again elsewhere.")
+                call.status = await self._fail(call, gone, send)
+            except Exception as error:
+                call.status = await self._fail(call, error, send)
+            finally:
+                self._report(label, call.status, call.elapsed_s)
 
     def _authorize(self, call: Call) -> None:
         """Compare in constant time, so that a key cannot be guessed byte by byte."""

@@ -360,6 +360,8 @@ class Batcher(Generic[Q, R]):
 
     def _may_go(self, lane: LaneName, now: float) -> bool:
         """Whether a worker could take a batch of this lane at once."""
+        if not self._pool.n_running:
+            return True
         if self._pool.ready_in_s(now) != 0:
             return False
         return self._pool.takes_interactive() if lane == "interactive" else self._pool.takes_bulk()

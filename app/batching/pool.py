@@ -108,6 +108,8 @@ class Pool(Generic[R]):
         self._devices = list(by_name.values())
         self.workers = len(workers)
         """Those that live, free or not."""
+        self.n_running = 0
+        """Batches on their way."""
 
     @property
     def parallel(self) -> int:
@@ -178,6 +180,7 @@ class Pool(Generic[R]):
         device.see(now)
         trip = Trip(device.free.pop(), device, tokens, bulk, self._law.seconds(tokens), now)
         device.running.append(trip)
+        self.n_running += 1
         return trip
 
     def give_back(self, trip: Trip, now: float) -> float:
@@ -201,6 +204,7 @@ class Pool(Generic[R]):
         device, host_s = trip.device, self._host_s()
         device.see(now)
         device.running.remove(trip)
+        self.n_running -= 1
         seconds = now - max(trip.began + host_s, device.last_end) if host_s else device.done_s - trip.done_before
         device.last_end = now
         return max(0.0, seconds)
