@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: help serve test check format loadtest bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-bill bench-loop bench-gpu test-clients clean
+.PHONY: help serve test check format loadtest loadtest-ui bench-edge bench-batching bench-vectorizer bench-lanes bench-scheduling bench-stream bench-bill bench-loop bench-peers bench-gpu test-clients clean
 
 help: ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -32,8 +32,11 @@ format: $(VENV)/.dev ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-loadtest: $(VENV)/.loadtest ## locust's web UI against a running service
-	$(BIN)/locust -f loadtest/locustfile.py --web-host 127.0.0.1 --host http://$(HOST):$(PORT)
+loadtest: $(VENV)/.loadtest ## batching off against on, under load: a report in report/; ARGS=--quick for a first look
+	$(BIN)/python -m loadtest.run $(ARGS)
+
+loadtest-ui: $(VENV)/.loadtest ## locust's web UI against a running service
+	$(BIN)/locust -f loadtest/locustfile.py --web-host 127.0.0.1 --host http://$(HOST):$(PORT) $(ARGS)
 
 bench-edge: $(VENV)/.dev ## what the HTTP edge costs (needs wrk)
 	$(BIN)/python -m benchmarks.edge $(ARGS)
@@ -61,11 +64,14 @@ bench-loop: $(VENV)/.dev ## the founding experiment: a loop against a batch, as 
 	$(PIP) -e '.[plots]'
 	$(BIN)/python -m benchmarks.loop_vs_batch --plot docs/loop-vs-batch $(ARGS)
 
+bench-peers: $(VENV)/.dev ## other servers beside Convoy, each in an environment of its own, into docs/comparison.md (15 minutes)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 bench-gpu: $(VENV)/.dev ## check a GPU: vectors, speed, and what arrives through HTTP
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 clean: ## forget the virtual environment and all caches
-	rm -rf $(VENV) $(CLIENTS) tests/clients/node/node_modules .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(CLIENTS) .venv-peers tests/clients/node/node_modules .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -90,5 +96,6 @@ $(CLIENTS)/.installed: tests/clients/requirements.txt tests/clients/constraints.
 	@touch $@
 
 $(VENV)/.loadtest: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what Convoy and its load test need into $(VENV); this takes a few minutes once."
 	$(PIP) -e '.[loadtest]'
 	@touch $@

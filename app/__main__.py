@@ -9,6 +9,7 @@ USAGE = """usage: python -m app COMMAND [options]
 
 commands:
   serve     serve a model over HTTP; `python -m app serve --help` lists the options
+  doctor    look at this machine and this model: where the time of a call goes, and what would help
   embed     embed a file of texts through a running service; `python -m app embed --help` lists the options
   version   print the version
 """
@@ -28,6 +29,8 @@ def main(arguments: list[str]) -> int:
         return 0
     if command == "embed":
         return run_embed(rest)
+    if command == "doctor":
+        return run_doctor(rest)
     if command != "serve":
         print(f"There is no command {command!r}.\n\n{USAGE}", end="", file=sys.stderr)
         return 2
@@ -60,6 +63,20 @@ def run_embed(arguments: list[str]) -> int:
     from app.settings import key_in_environment
 
     return embed(arguments, key_in_environment())
+
+
+def run_doctor(arguments: list[str]) -> int:
+    """`doctor`: one page about this machine and this model."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))  # what was asked for is not done
+    from app.settings import set_library_defaults
+
+    set_library_defaults()
+    from app.doctor.command import doctor
+    from app.logs import configure_logging
+
+    configure_logging("text", "warning")  # what is measured is on the page already
+    return doctor(arguments)
 
 
 if __name__ == "__main__":

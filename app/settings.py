@@ -149,6 +149,9 @@ class Settings(BaseSettings):
         validation_alias="CUDA_VISIBLE_DEVICES",
         description="As CUDA reads it; used to explain which card is which.",
     )
+    cuda_device_order: CliSuppress[str | None] = Field(
+        None, validation_alias="CUDA_DEVICE_ORDER", description="As CUDA reads it; used for the same."
+    )
 
     @field_validator("port", mode="before")
     @classmethod
@@ -215,12 +218,14 @@ class Settings(BaseSettings):
 
     def public(self) -> dict[str, Any]:
         """The effective values for `/info`, without secrets."""
-        return self.model_dump(mode="json", exclude={"api_key", "api_key_file", "cuda_visible_devices"})
+        untold = {"api_key", "api_key_file", "cuda_visible_devices", "cuda_device_order"}
+        return self.model_dump(mode="json", exclude=untold)
 
 
 LIBRARY_DEFAULTS = {
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait make each other wait, where cores are shared
     "PYTORCH_ALLOC_CONF": "expandable_segments:True",  # batches of ever new sizes must not splinter a card's memory
+    "KINETO_LOG_LEVEL": "6",  # torch's profiler says at its highest level that it starts and stops, at each turn
 }
 """What the libraries under torch read from the environment when they are loaded, unless it is set already."""
 
@@ -236,10 +241,11 @@ def key_in_environment() -> str | None:
     return os.environ.get("CONVOY_API_KEY") or None
 
 
-def read_settings(arguments: list[str]) -> Settings:
-    """Read flags and environment; raises StartFailed with a line for each problem. `--help` exits."""
+def read_settings(arguments: list[str], program: str | None = None) -> Settings:
+    """Read flags and environment; raises StartFailed with a line for each problem. `--help` exits, and so does a flag
+    that there is not, with the usage of `program`, by default that of `serve`."""
     try:
-        return Settings(_cli_parse_args=arguments)
+        return Settings(_cli_parse_args=arguments, _cli_prog_name=program)
     except ValidationError as error:
         raise StartFailed("\n".join(_sentence(problem) for problem in error.errors())) from None
     except SettingsError as error:

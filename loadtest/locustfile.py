@@ -72,10 +72,11 @@ class Session:
                 self.workload.check(ask, response.content)
             except WrongAnswer as error:
                 outcome, self.wrong = "wrong", self.wrong or str(error)
+        headers = response.headers or {}
         sample = Sample(
             step.name, ask.n_texts, turn.due_s, sent_s - turn.begin_s, ended_s - turn.begin_s,
             step.warmup_s <= turn.due_s < length_s(step.course), outcome, response.status_code,
-            (response.headers or {}).get("server-timing", ""),
+            headers.get("x-compute-tokens", ""), headers.get("server-timing", ""),
         )  # fmt: skip
         self.samples.append(sample)
         return sample
@@ -83,8 +84,9 @@ class Session:
     def ended(self, played: Played) -> None:
         """A step is over: keep its marks, and say how it went."""
         step = played.step
-        mine = [one for one in self.samples if one.step == step.name and one.warm]
-        print("step", summary_line(step, mine), flush=True)
+        mine = [one for one in self.samples if one.step == step.name and one.counted]
+        if step.seconds > 0:
+            print("step", summary_line(step, mine), flush=True)
         self.played.append(
             {"step": step.name, "unsent": played.unsent, "from": played.counted_from, "to": played.counted_to}
         )

@@ -27,10 +27,12 @@ class Sample(NamedTuple):
     """When it should have been sent: latency counts from here, so that a client that is late hides nothing."""
     sent_s: float
     ended_s: float
-    warm: bool
-    """Whether it counts: False in a step's warm-up."""
+    counted: bool
+    """False in a step's warm-up."""
     outcome: Outcome
     status: int
+    tokens: str
+    """Of all its texts together, as the server counts them; empty where it does not tell."""
     timing: str
     """The Server-Timing header."""
 
@@ -41,14 +43,14 @@ class Sample(NamedTuple):
         times = [f"{self.due_s:.6f}", f"{self.sent_s:.6f}", f"{self.ended_s:.6f}"]
         latency_ms = f"{(self.ended_s - self.due_s) * 1e3:.4f}"
         return [
-            self.step, self.items, *times, latency_ms, int(self.warm), self.outcome, self.status,
+            self.step, self.items, *times, latency_ms, int(self.counted), self.outcome, self.status, self.tokens,
             *(parts.get(part, "") for part in BILL), parts.get("total", ""),
             batch.get("items", ""), batch.get("tokens", ""),
         ]  # fmt: skip
 
 
 COLUMNS = (
-    "step", "items", "due_s", "sent_s", "ended_s", "latency_ms", "warm", "outcome", "status",
+    "step", "items", "due_s", "sent_s", "ended_s", "latency_ms", "counted", "outcome", "status", "tokens",
     *(f"{part}_ms" for part in BILL), "total_ms", "batch_items", "batch_tokens",
 )  # fmt: skip
 NAMES = {"target", "step", "outcome"}
@@ -104,3 +106,10 @@ def join_csv(parts: Iterable[tuple[str, int, Path]], path: Path) -> None:
         for target, number, part in parts:
             with part.open(newline="") as file:
                 writer.writerows([target, number, *row] for row in list(csv.reader(file))[1:])
+
+
+def concatenated(tables: Sequence[Table]) -> Table:
+    """One below the other; all must have the same columns."""
+    if not tables:
+        return Table({name: np.array([], dtype=str if name in NAMES else float) for name in COLUMNS})
+    return Table({name: np.concatenate([table[name] for table in tables]) for name in tables[0].names})

@@ -1,11 +1,10 @@
 """Steps: what a load test sends one after another, and the file in which they travel to locust."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
-
-import orjson
 
 from loadtest.arrivals import Course, Stretch, length_s, peak_of, steady
 
@@ -47,12 +46,17 @@ def closed_step(users: int, seconds: float, warmup_s: float) -> Step:
     return Step(f"closed {users}", "closed", steady(users, warmup_s + seconds), warmup_s)
 
 
+def warmup_step(users: int, seconds: float) -> Step:
+    """More and more users, none of them counted: services prepare something for each size of batch they meet."""
+    return Step("warm-up", "closed", (Stretch(seconds, 1, users),), seconds)
+
+
 def write_steps(steps: Sequence[Step], path: Path) -> None:
     """As JSON."""
-    path.write_bytes(orjson.dumps([asdict(step) for step in steps]))
+    path.write_text(json.dumps([asdict(step) for step in steps]))
 
 
 def read_steps(path: Path) -> list[Step]:
     """What `write_steps` wrote."""
-    found = orjson.loads(path.read_bytes())
+    found = json.loads(path.read_text())
     return [Step(**{**one, "course": tuple(Stretch(*stretch) for stretch in one["course"])}) for one in found]

@@ -1,11 +1,12 @@
 """The traffic: plays the steps one after another, and hands each user its turn at the moment it is due."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import gevent
-from gevent.event import Event
+from gevent.event import AsyncResult, Event
 from gevent.lock import Semaphore
 
 from loadtest.arrivals import arrivals_s, length_s, level_at
@@ -27,33 +28,55 @@ class Turn(NamedTuple):
 
 
 class Arrivals:
-    """The turns of an open loop: each is due at its own moment, and late rather than left out."""
+    """The turns of an open loop: each is due at its own moment, and late rather than left out.
+
+    A turn goes to the user who has been idle for the shortest time, so that no more of them, and of their connections,
+    are used than have to be.
+    """
 
     def __init__(self, times_s: Sequence[float], begin_s: float) -> None:
         self._times_s = times_s
         self._begin_s = begin_s
-        self._next = 0
+        self._idle: list[AsyncResult] = []
+        self._late: deque[float] = deque()
+        self._taken = 0
+        self._clock = gevent.spawn(self._call)
 
     @property
     def unsent(self) -> int:
-        """Turns nobody has taken yet."""
-        return len(self._times_s) - self._next
+        """Turns that nobody has taken yet."""
+        return len(self._times_s) - self._taken
 
     def take(self) -> float | None:
-        """Wait for the next turn; returns when it was due, since the step's beginning, or None where none is left."""
-        if self._next >= len(self._times_s):
-            return None
-        due_s = self._times_s[self._next]
-        self._next += 1
-        gevent.sleep(max(0.0, self._begin_s + due_s - time.perf_counter()))
+        """Wait for a turn; returns when it was due, since the step's beginning, or None where none is left."""
+        due_s: float | None = None
+        if self._late:
+            due_s = self._late.popleft()
+        elif not self._clock.dead:
+            called = AsyncResult()
+            self._idle.append(called)
+            due_s = called.get()
+        self._taken += due_s is not None
         return due_s
 
     def give_back(self) -> None:
         """A request has ended; in an open loop that changes nothing."""
 
     def close(self) -> None:
-        """No more turns."""
-        self._next = len(self._times_s)
+        """No more turns; whoever waits is told."""
+        self._clock.kill()
+        self._late.clear()
+        while self._idle:
+            self._idle.pop().set(None)
+
+    def _call(self) -> None:
+        """Call a user for each moment, when it has come."""
+        for due_s in self._times_s:
+            gevent.sleep(max(0.0, self._begin_s + due_s - time.perf_counter()))
+            if self._idle:
+                self._idle.pop().set(due_s)
+            else:
+                self._late.append(due_s)
 
 
 class Gate:
@@ -133,12 +156,11 @@ class Traffic:
         while not self.over:
             begins = self._begins
             source, now = self._source, self._now
-            self._under_way += 1  # from here, so that a step has not drained while somebody still waits for the moment
-            self._idle.clear()
             due_s = source.take() if source is not None else None
             if due_s is not None:
+                self._under_way += 1
+                self._idle.clear()
                 return now._replace(due_s=due_s)
-            self._leave()
             if begins is self._begins:
                 begins.wait()
         raise TrafficOver
@@ -147,9 +169,6 @@ class Traffic:
         """The request of this turn has ended, however."""
         if self._source is not None and turn.step == self._now.step:
             self._source.give_back()
-        self._leave()
-
-    def _leave(self) -> None:
         self._under_way -= 1
         if not self._under_way:
             self._idle.set()

@@ -38,12 +38,23 @@ def real_server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="session")
-def page() -> Iterator[Browser]:
-    """One tab of a real browser, shared by tests that leave nothing behind in it."""
+def chromium() -> Iterator[Browser]:
+    """A real browser, started once."""
     if (reason := missing()) is not None:
         pytest.skip(reason)
-    with browser() as page:
-        yield page
+    with browser() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Browser]:
+    """A real browser's tab, with nothing in it, of the usual size."""
+    chromium.resize(1280, 900)
+    chromium.prefer()
+    yield chromium
+    chromium.open("about:blank")
+    chromium.complaints()
+    chromium.asked()
 
 
 @pytest.fixture

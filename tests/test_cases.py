@@ -671,7 +671,7 @@ def test_info_shows_every_setting_with_the_value_in_effect(serve: Serve, by_envi
     assert {name: shown[name] for name in values} == values
     assert shown["port"] == server.port
     secret, not_of_a_simulated_device = (
-        {"api_key", "api_key_file", "cuda_visible_devices"},
+        {"api_key", "api_key_file", "cuda_visible_devices", "cuda_device_order"},
         {"revision", "default_prompt_name"},
     )
     untold = {name for one in ONE_OF_TWO for name in one} | {"port"} | not_of_a_simulated_device

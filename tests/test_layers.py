@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 APP = ROOT / "app"
 
 MAY_IMPORT = {
-    "app.__main__": {"app.main", "app.settings", "app.logs", "app.errors", "app.ingest"},
+    "app.__main__": {"app.main", "app.settings", "app.logs", "app.errors", "app.ingest", "app.doctor"},
+    "app.doctor": {"app.errors", "app.settings", "app.vectorizers"},
     "app.ingest": set(),
     "app.main": {
         "app.about", "app.api", "app.cards", "app.errors", "app.intake", "app.live", "app.metrics", "app.server",
@@ -28,7 +29,10 @@ MAY_IMPORT = {
         "app.batching", "app.embedder", "app.errors", "app.intake", "app.items", "app.metrics", "app.prompts",
         "app.scorer", "app.settings", "app.tuning", "app.vector_cache", "app.vectorizers", "app.worker",
     },
-    "app.api": {"app.batching.facts", "app.embedder", "app.errors", "app.intake", "app.prompts", "app.scorer", "app.vectorizers.base"},
+    "app.api": {
+        "app.batching.facts", "app.embedder", "app.errors", "app.intake", "app.prompts", "app.scorer",
+        "app.vectorizers.base",
+    },
     "app.metrics": {"app.batching", "app.cards", "app.errors", "app.series", "app.vectorizers.base"},
     "app.embedder": {
         "app.batching", "app.errors", "app.intake", "app.prompts", "app.vector_cache", "app.vectorizers.base",
@@ -61,6 +65,7 @@ NEVER = {
     "app.intake": {"torch", "fastapi", "starlette", "prometheus_client"},
     "app.items": {"torch", "asyncio", "fastapi", "starlette", "prometheus_client"},
     "app.worker": {"torch", "fastapi", "starlette", "prometheus_client"},
+    "app.doctor": {"asyncio", "fastapi", "starlette", "uvicorn", "prometheus_client"},
     "app.service": {"torch", "fastapi", "starlette", "prometheus_client"},
 }
 """Libraries that a layer has no business with."""

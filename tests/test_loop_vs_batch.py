@@ -1,6 +1,9 @@
 """The founding experiment: its ways come to the same numbers, and what it says besides times is so."""
 
+import os
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import pytest
 import torch
 from tqdm import tqdm
 
-from benchmarks.loop_vs_batch import PASSES, Times, alternate, arguments, ratio, report, shown_s
+from benchmarks import loop_vs_batch
+from benchmarks.loop_vs_batch import arguments
 from benchmarks.loop_vs_batch_cases import (
     TOLERANCE,
     Case,
@@ -26,9 +30,11 @@ from benchmarks.loop_vs_batch_cases import (
     summed_losses,
 )
 from benchmarks.loop_vs_batch_pipeline import pipeline_case
+from benchmarks.loop_vs_batch_rounds import PASSES, Times, alternate, ratio, report, shown_s
 
 CPU = torch.device("cpu")
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "performance.md"
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +133,35 @@ def test_the_plot_is_drawn_in_both_formats(cases: list[Case], tmp_path: Path) ->
 def test_the_command_has_defaults_for_all() -> None:
     args = arguments([])
     assert (args.device, args.vectors, args.plot) == ("auto", 2000, None)
+
+
+def test_openmp_can_be_told_how_to_wait_before_torch_is_there() -> None:
+    code = "import sys, benchmarks.loop_vs_batch; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(("flags", "policy"), [([], None), (["--sleeping-threads"], "PASSIVE")])
+def test_threads_wait_as_in_a_plain_script_unless_told_to_sleep(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], policy: str | None
+) -> None:
+    seen: list[str | None] = []
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.setattr(sys, "argv", ["loop_vs_batch", *flags])
+    monkeypatch.setattr(loop_vs_batch, "run", lambda args: seen.append(os.environ.get("OMP_WAIT_POLICY")))
+    loop_vs_batch.main()
+    assert seen == [policy]
+
+
+def test_the_command_prints_the_report_and_nothing_else() -> None:
+    """What it prints goes into a document as it stands; progress and the warm-up's log are on stderr."""
+    small = [f"--{what}=3" for what in ("vectors", "texts", "calls", "steps")]
+    command = [sys.executable, "-m", "benchmarks.loop_vs_batch", "--device=cpu", "--rounds=1", "--turn-s=0", *small]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    head, table, facts = done.stdout.strip().split("\n\n")
+    assert re.fullmatch(
+        r"cpu, .*threads: \d+, waiting as OpenMP has it by default; medians of 1 rounds\. Nothing is asynchronous.*",
+        head,
+    )
+    assert all(line.startswith("| ") for line in table.splitlines())
+    assert [line[:6] for line in facts.splitlines()] == ["- (a) ", "- (b) ", "- (c) ", "- (d) "]

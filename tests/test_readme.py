@@ -29,7 +29,7 @@ def test_the_table_of_options_is_that_of_the_settings() -> None:
     expected = [
         f"| `--{name.replace('_', '-')}` | {shown(field.default)} | {field.description} |"
         for name, field in Settings.model_fields.items()
-        if name != "cuda_visible_devices"
+        if name not in ("cuda_visible_devices", "cuda_device_order")
     ]
     found = re.findall(r"^\| `--.*\|$", README, re.MULTILINE)
     assert found == expected

@@ -9,6 +9,8 @@ const BOTTOM = 18;
 const RIGHT = 5;
 /** Samples that lie further apart are not joined: nothing is known of the time between. */
 const GAP_S = 3;
+/** Narrower charts have no label in the middle of the axis. */
+const ROOMY = 200;
 const TICKS = [[120, "2 min ago"], [60, "1 min"], [0, "now"]];
 
 export class TimeChart {
@@ -20,6 +22,7 @@ export class TimeChart {
   #samples = [];
 
   /**
+   * `label` and `format(value)` are for the description in words, `tick(value)` for the axis.
    * `series`: {name, look, value(sample) → number or null} each; `look` is a class; the first is drawn uppermost.
    * `stacked`: areas that add up. `washed`: the lines have a tint below them.
    * `reference()`: a line to compare with, {value, text}, or null. `least`: the scale reaches at least so far.
@@ -27,7 +30,7 @@ export class TimeChart {
   constructor(box, moment, options) {
     this.#box = box;
     this.#moment = moment;
-    this.#options = { stacked: false, washed: false, reference: () => null, least: 1, ...options };
+    this.#options = { tick: options.format, stacked: false, washed: false, reference: () => null, least: 1, ...options };
     box.append(this.#svg);
     box.addEventListener("pointermove", (event) => this.#point(event));
     box.addEventListener("pointerleave", () => moment.point(null));
@@ -46,9 +49,10 @@ export class TimeChart {
     const top = ceiling(Math.max(this.#options.least, reference?.value ?? 0, ...columns.flat().map((one) => one.top ?? 0)));
     const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - TOP);
     this.#svg.replaceChildren(
-      ...this.#grid(top, y),
+      ...[0, top / 2, top].map((value) => this.#rule("rule", y(value))),
       ...this.#options.series.flatMap((series, i) => this.#trace(series, columns.map((column) => column[i]), y)).reverse(),
       ...(reference ? this.#reference(reference, y) : []),
+      ...this.#ticks(top, y),
       ...this.#pointer(y),
     );
   }
@@ -94,22 +98,24 @@ export class TimeChart {
     return runs;
   }
 
-  #grid(top, y) {
-    const rows = [0, top / 2, top].flatMap((value) => [
-      drawn("line", { class: "rule", x1: 0, x2: this.#width, y1: y(value), y2: y(value) }),
-      value === 0 ? "" : drawn("text", { class: "tick", x: 0, y: y(value) + 11 }, this.#options.format(value)),
-    ]);
+  #rule(look, y) {
+    return drawn("line", { class: look, x1: 0, x2: this.#width, y1: y, y2: y });
+  }
+
+  #ticks(top, y) {
+    const rows = [top / 2, top].map((value) => drawn("text", { class: "tick", x: 0, y: y(value) + 11 }, this.#options.tick(value)));
     const latest = this.#samples[this.#samples.length - 1].at;
     const columns = TICKS.map(([back, text], i) =>
-      drawn("text", { class: "tick", x: this.#x(latest - back), y: HEIGHT - 4, "text-anchor": ["start", "middle", "end"][i] }, text),
+      back === 60 && this.#width < ROOMY ? "" : drawn("text", { class: "tick", x: this.#x(latest - back), y: HEIGHT - 4, "text-anchor": ["start", "middle", "end"][i] }, text),
     );
     return [...rows, ...columns];
   }
 
   #reference({ value, text }, y) {
+    const beside = y(value) > TOP + 14 ? y(value) - 4 : y(value) + 12;
     return [
-      drawn("line", { class: "reference", x1: 0, x2: this.#width, y1: y(value), y2: y(value) }),
-      drawn("text", { class: "tick", x: this.#width - RIGHT, y: y(value) + 11, "text-anchor": "end" }, text),
+      this.#rule("reference", y(value)),
+      drawn("text", { class: "tick", x: this.#width - RIGHT, y: beside, "text-anchor": "end" }, text),
     ];
   }
 

@@ -6,9 +6,11 @@ import { byId, element, write } from "./dom.js";
 import { Gauge } from "./gauge.js";
 import * as past from "./history.js";
 import { SizeStrip } from "./strip.js";
-import { CAUSES, count, ENDS, mean, ms, number, percent, SEGMENTS } from "./words.js";
+import { CAUSES, count, ENDS, mean, ms, number, percent, plural, SEGMENTS, tick } from "./words.js";
 
 const perS = (value) => `${number(value)}/s`;
+const tickPerS = (value) => `${tick(value)}/s`;
+const tickMs = (value) => `${tick(value)} ms`;
 const latency = (name) => (sample) => sample.latency_ms?.[name] ?? null;
 const lane = (name) => (sample) => sample.queue[name]?.items ?? 0;
 
@@ -44,21 +46,21 @@ export class Figures {
     this.#moment = moment;
     const chart = (id, series, label, format, options = {}) => ({
       series,
-      format,
+      short: options.short ?? format,
       readouts: byId(`${id}-now`),
       chart: new TimeChart(byId(`${id}-chart`), moment, { series, label, format, ...options }),
     });
     this.#charts = [
-      chart("requests", REQUESTS, "Requests a second", perS, { washed: true }),
-      chart("latency", LATENCY, "Time from a request's arrival to its answer", ms),
+      chart("requests", REQUESTS, "Requests a second", perS, { washed: true, short: number, tick: tickPerS }),
+      chart("latency", LATENCY, "Time from a request's arrival to its answer", ms, { short: number, tick: tickMs }),
       chart("queue", QUEUE, "Inputs that wait, by lane", count, { stacked: true, least: 4 }),
       chart("device", BUSY, "Share of the time in which the device is busy", percent, { washed: true }),
-      chart("tokens", TOKENS, "Tokens a second", perS, { washed: true, reference: () => this.#ceiling() }),
-      chart("lag", LAG, "How late the event loop was", ms, { washed: true, least: 4 }),
+      chart("tokens", TOKENS, "Tokens a second", perS, { washed: true, short: number, tick: tickPerS, reference: () => this.#ceiling() }),
+      chart("lag", LAG, "How late the event loop was", ms, { washed: true, least: 4, tick: tickMs }),
     ];
     this.#charts.push({
       series: [],
-      chart: new TimeChart(byId("bill-chart"), moment, { series: BILL, label: "The mean bill", format: ms, stacked: true }),
+      chart: new TimeChart(byId("bill-chart"), moment, { series: BILL, label: "The mean bill", format: ms, tick: tickMs, stacked: true }),
     });
     this.#strip = new SizeStrip(byId("sizes-chart"), moment);
   }
@@ -66,9 +68,9 @@ export class Figures {
   draw() {
     const { window, hello } = this.#history;
     const { sample, samples } = this.#moment;
-    for (const { chart, series, format, readouts } of this.#charts) {
+    for (const { chart, series, short, readouts } of this.#charts) {
       chart.draw(window);
-      if (readouts && sample) read(readouts, series, sample, format);
+      if (readouts && sample) read(readouts, series, sample, short);
     }
     if (!sample) return;
     this.#gauge.draw(sample.device_busy);
@@ -81,20 +83,20 @@ export class Figures {
 
   #ceiling() {
     const value = this.#history.hello?.ceiling_tokens_per_s;
-    return value ? { value, text: `${count(value)}/s: the ceiling, as measured at warm-up` } : null;
+    return value ? { value, text: `ceiling ${count(value)}/s` } : null;
   }
 
   #notes(sample, samples) {
     const ends = past.sums(samples, (one) => one.requests);
-    const told = Object.keys(ENDS).filter((name) => ends[name] > 0).map((name) => `${count(ends[name])} ${name}`);
+    const told = ENDS.filter((name) => ends[name] > 0).map((name) => `${count(ends[name])} ${name}`);
     write(byId("requests-note"), told.length ? `Not answered: ${told.join(", ")}.` : "All were answered.");
     const tokens = past.total(samples, (one) => one.tokens);
     const padding = past.total(samples, (one) => one.padding_tokens);
     const ceiling = this.#history.hello?.ceiling_tokens_per_s;
-    const reached = ceiling ? `${percent(past.tokensPerS(sample) / ceiling)} of the ceiling. ` : "No ceiling was measured at warm-up. ";
+    const reached = ceiling ? `${percent(past.tokensPerS(sample) / ceiling)} of the ceiling measured at warm-up. ` : "No ceiling was measured at warm-up. ";
     write(byId("tokens-note"), `${reached}${percent(padding / Math.max(1, tokens + padding))} of what runs is padding.`);
     const waiting = Object.values(sample.queue).reduce((sum, one) => sum + one.tokens, 0);
-    write(byId("queue-note"), `${count(past.queued(sample))} inputs wait, with ${count(waiting)} tokens.`);
+    write(byId("queue-note"), `${plural(past.queued(sample), "input waits", "inputs wait")}, with ${plural(waiting, "token")}.`);
     const n = past.batches(samples).reduce((sum, one) => sum + one, 0);
     const items = past.total(samples, (one) => one.items);
     write(byId("sizes-note"), n ? `${mean(items / n)} inputs and ${count(tokens / n)} tokens in a mean batch.` : "No batches.");

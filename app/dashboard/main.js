@@ -38,6 +38,7 @@ function onEvent(name, data) {
   if (name === "hello") {
     history.hello = data;
     playground.describe(data);
+    write(byId("example"), example());
   } else if (name === "sample") {
     history.add(data);
   }
@@ -47,15 +48,26 @@ function onEvent(name, data) {
 function onState(state, detail) {
   set(byId("link"), { "data-state": state });
   write(byId("link-text"), LINKS[state]);
-  if (state === "live") history.reopen();
   if (state === "locked") unlock();
-  if (state === "live") byId("unlock").hidden = true;
+  if (state === "live") {
+    history.reopen();
+    byId("unlock").hidden = true;
+    for (const link of document.querySelectorAll(".closed")) link.hidden = apiKey.get() !== ""; // a link shows no key
+  }
   const isLost = state === "lost" || (state === "connecting" && !byId("lost").hidden);
   byId("lost").hidden = !isLost;
   document.body.classList.toggle("is-stale", state !== "live");
+  if (state !== "connecting") document.body.classList.toggle("is-locked", state === "locked" && history.latest === null);
   if (state === "lost") {
     write(byId("lost-text"), `${detail.reason} What you see is old. Trying again in ${plural(Math.ceil(detail.pauseS), "second")}.`);
   }
+}
+
+/** A command that sends a request this service can answer. */
+function example() {
+  const url = new URL(history.hello?.kind === "classification" ? "predict" : "embed", location.href);
+  const key = apiKey.get() ? ` -H "authorization: Bearer $CONVOY_API_KEY"` : "";
+  return `curl ${url}${key} -H 'content-type: application/json' -d '{"inputs": "Where is my card?"}'`;
 }
 
 /** Ask for the API key. */
@@ -79,7 +91,6 @@ byId("unlock").addEventListener("submit", (event) => {
 });
 byId("retry").addEventListener("click", () => connection.retry());
 document.addEventListener("visibilitychange", draw);
-write(byId("example"), `curl ${new URL("embed", location.href)} -H 'content-type: application/json' -d '{"inputs": "Where is my card?"}'`);
 
 draw();
 connection.run();

@@ -4,7 +4,9 @@ import { drawn, onWidth, set } from "./dom.js";
 import { batches, WINDOW_S } from "./history.js";
 import { percent, sizes } from "./words.js";
 
-const ROW = 22;
+const PLOT = 250;
+const LEAST_ROW = 16;
+const MOST_ROW = 34;
 const LEAST_ROWS = 7;
 const LEFT = 62;
 const RIGHT = 92;
@@ -19,6 +21,7 @@ export class SizeStrip {
   #samples = [];
   #now = [];
   #bounds = [];
+  #row = MOST_ROW;
 
   constructor(box, moment) {
     this.#box = box;
@@ -37,10 +40,11 @@ export class SizeStrip {
     [this.#samples, this.#now, this.#bounds] = [samples, now, bounds];
     const seen = batches(samples).reduce((last, n, i) => (n > 0 ? i + 1 : last), 0);
     const rows = Math.max(LEAST_ROWS, Math.min(seen + 1, bounds.length + 1));
-    const height = rows * ROW + FOOT;
+    this.#row = Math.min(MOST_ROW, Math.max(LEAST_ROW, Math.floor(PLOT / rows)));
+    const height = rows * this.#row + FOOT;
     set(this.#svg, { width: this.#width, height, "aria-label": this.#description(batches(now)) });
     if (this.#width === 0 || bounds.length === 0) return;
-    const y = (row) => (rows - 1 - row) * ROW;
+    const y = (row) => (rows - 1 - row) * this.#row;
     this.#svg.replaceChildren(...this.#labels(rows, y), ...this.#cells(y), ...this.#bars(rows, y), ...this.#pointer(rows));
   }
 
@@ -55,9 +59,9 @@ export class SizeStrip {
 
   #labels(rows, y) {
     const names = Array.from({ length: rows }, (_, row) =>
-      drawn("text", { class: "tick", x: LEFT - 8, y: y(row) + 15, "text-anchor": "end" }, sizes(this.#bounds, row)),
+      drawn("text", { class: "tick", x: LEFT - 8, y: y(row) + this.#row / 2 + 4, "text-anchor": "end" }, sizes(this.#bounds, row)),
     );
-    const base = rows * ROW;
+    const base = rows * this.#row;
     const field = drawn("rect", { class: "field", x: LEFT, y: 0, width: this.#plot, height: base });
     const foot = [[LEFT, "start", "2 min ago"], [LEFT + this.#plot, "end", "now"]].map(([x, anchor, text]) =>
       drawn("text", { class: "tick", x, y: base + 14, "text-anchor": anchor }, text),
@@ -73,7 +77,7 @@ export class SizeStrip {
       const all = sample.batches.reduce((sum, n) => sum + n, 0);
       const x = this.#x(sample.at) - wide;
       return sample.batches.flatMap((n, row) =>
-        n === 0 ? [] : [drawn("rect", { class: "cell", x, y: y(row) + 1, width: wide + 0.3, height: ROW - 2, "fill-opacity": shade(n / all / most) })],
+        n === 0 ? [] : [drawn("rect", { class: "cell", x, y: y(row) + 1, width: wide + 0.3, height: this.#row - 2, "fill-opacity": shade(n / all / most) })],
       );
     });
   }
@@ -85,9 +89,9 @@ export class SizeStrip {
     const x = LEFT + this.#plot + BETWEEN;
     const room = RIGHT - 40;
     return counts.slice(0, rows).flatMap((n, row) => [
-      drawn("rect", { class: "field", x, y: y(row) + 3, width: room, height: ROW - 6 }),
-      drawn("rect", { class: "cell", x, y: y(row) + 3, width: (room * n) / all, height: ROW - 6 }),
-      n === 0 ? "" : drawn("text", { class: "tick", x: x + room + 5, y: y(row) + 15 }, percent(n / all)),
+      drawn("rect", { class: "field", x, y: y(row) + 3, width: room, height: this.#row - 6 }),
+      drawn("rect", { class: "cell", x, y: y(row) + 3, width: (room * n) / all, height: this.#row - 6 }),
+      n === 0 ? "" : drawn("text", { class: "tick", x: x + room + 5, y: y(row) + this.#row / 2 + 4 }, percent(n / all)),
     ]);
   }
 
@@ -95,7 +99,7 @@ export class SizeStrip {
     const sample = this.#moment.sample;
     if (this.#moment.at === null || sample === null) return [];
     const x = this.#x(sample.at) - this.#plot / WINDOW_S / 2;
-    return [drawn("line", { class: "pointer", x1: x, x2: x, y1: 0, y2: rows * ROW })];
+    return [drawn("line", { class: "pointer", x1: x, x2: x, y1: 0, y2: rows * this.#row })];
   }
 
   #point(event) {

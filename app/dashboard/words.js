@@ -15,17 +15,11 @@ export const CAUSES = {
   device: "the device was busy",
   budget: "batches before it were full",
   lane: "the other lane went first",
-  growth: "its batch was to grow (--max-wait-ms)",
+  growth: "its batch was given time to grow",
 };
 
 /** How requests end that are not answered. */
-export const ENDS = {
-  shed: "shed: refused before any work, as the answer would have been late",
-  expired: "expired: too late",
-  abandoned: "abandoned: the client left",
-  refused: "refused: the request was wrong, or the service not ready",
-  failed: "failed",
-};
+export const ENDS = ["shed", "expired", "abandoned", "refused", "failed"];
 
 /** The answer to "what holds me back" in a few words, by the limit; the sentence that comes with it says more. */
 export const VERDICTS = {
@@ -36,18 +30,18 @@ export const VERDICTS = {
   overload: "Too much: more is asked than can be done.",
   clients: "The clients: they send too little at once.",
   host: "The host: Python cannot keep up.",
-  queue: "The queue.",
   device: "The device: it is busy all the time.",
 };
 
 /** On which station of a request's way each limit lies. */
-export const STATION_OF = { clients: "clients", idle: "clients", host: "host", queue: "queue", device: "device", overload: "device" };
+export const STATION_OF = { clients: "clients", idle: "clients", host: "host", device: "device", overload: "device" };
 
 const LOCALE = "en";
 const COARSE = new Intl.NumberFormat(LOCALE, { maximumFractionDigits: 0 });
 const ONE_DIGIT = new Intl.NumberFormat(LOCALE, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const TWO_DIGITS = new Intl.NumberFormat(LOCALE, { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const CLOCK = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const TICK = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 });
 const NOTHING = "–";
 
 /** A number with about three digits. */
@@ -55,6 +49,11 @@ export function number(value) {
   if (value === null || value === undefined) return NOTHING;
   const size = Math.abs(value);
   return (size >= 100 || size === 0 ? COARSE : size >= 10 ? ONE_DIGIT : TWO_DIGITS).format(value);
+}
+
+/** A round number beside an axis. */
+export function tick(value) {
+  return TICK.format(value);
 }
 
 /** A number of things that can be counted: without digits after the point. */

@@ -40,7 +40,7 @@ class Peer:
             return [str(environment / "bin" / "python"), str(SERVERS / self.script)]
         return [
             *(str(environment / "bin" / "infinity_emb"), "v2", "--model-id", str(get_model_path())),
-            *("--engine", "torch", "--device", "cpu", "--dtype", dtype, "--no-bettertransformer"),
+            *("--engine", "torch", "--device", "cpu", "--dtype", dtype),
             *("--host", "127.0.0.1", "--port", str(port), "--log-level", "error"),
         ]
 
@@ -72,8 +72,8 @@ PEERS = (
         "infinity-emb",
         "infinity",
         Wire("/embeddings", "input", always_list=True, extra={"model": "default"}, rows_in="data"),
-        "its own server and command, torch engine, its defaults (batches of up to 32), without BetterTransformer, "
-        "which its versions of torch and transformers no longer have",
+        "its own server and command, torch engine, its defaults: batches of up to 32, no torch.compile, no `optimum` "
+        "(which its BetterTransformer would need)",
     ),
     Peer(
         "LitServe",
@@ -102,7 +102,9 @@ PEERS = (
         "batched",
         "batched",
         Wire("/predict"),
-        _settings("`aio.dynamically` with `PriorityStrategy.PRIORITY`, under FastAPI and uvicorn; answers as ready bytes"),
+        _settings(
+            "`aio.dynamically` with `PriorityStrategy.PRIORITY`, under FastAPI and uvicorn; answers as ready bytes"
+        ),
         script="batched_server.py",
     ),
     Peer(

@@ -1,5 +1,6 @@
 """The texts that are sent: a file's lines, or questions made here, about as long as customers' are."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -12,20 +13,21 @@ THINGS = (
     "the exchange rate", "a payment in another currency", "my direct debit", "the cash machine's receipt",
 )  # fmt: skip
 ENDINGS = (
-    "", "", "", "today", "since last week", "although the app says that it is done", "before I travel on Friday",
+    "", "today", "since last week", "although the app says that it is done", "before I travel on Friday",
     "and whom do I have to call about it", "because it shows twice on my statement, once with a different amount",
     "which your colleague promised me on the phone two weeks ago, when I had already sent all of the documents twice",
 )  # fmt: skip
 
 
-def texts_from(file: Path | None, *, count: int = 1000, seed: int = 1) -> list[str]:
-    """The lines of the file that have something in them, or `count` made-up questions; the same ones for each seed."""
-    rng = random.Random(seed)
+def texts_from(file: Path | None, *, seed: int = 1) -> list[str]:
+    """The lines of the file that are not empty, or made-up questions: each once, shuffled alike for each seed."""
     if file is not None:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        rng.shuffle(lines)
-        return lines
-    return [_question(rng) for _ in range(count)]
+        texts = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    else:
+        texts = [_question(words) for words in itertools.product(BEGINNINGS, THINGS, ENDINGS)]
+    texts = list(dict.fromkeys(texts))  # a server that computes equal texts once should gain nothing here
+    random.Random(seed).shuffle(texts)
+    return texts
 
 
 def passages_from(texts: list[str], *, count: int = 400, each: int = 8, seed: int = 2) -> list[str]:
@@ -34,6 +36,5 @@ def passages_from(texts: list[str], *, count: int = 400, each: int = 8, seed: in
     return [" ".join(rng.choices(texts, k=each)) for _ in range(count)]
 
 
-def _question(rng: random.Random) -> str:
-    words = (rng.choice(BEGINNINGS), rng.choice(THINGS), rng.choice(ENDINGS))
+def _question(words: tuple[str, ...]) -> str:
     return " ".join(word for word in words if word) + "?"

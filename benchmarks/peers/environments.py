@@ -45,8 +45,7 @@ def install(name: str) -> Path:
 def versions(python: Path, package: str) -> dict[str, str]:
     """The versions of the package and of what computes, as that interpreter sees them."""
     code = (
-        "import importlib.metadata as m, json, sys\n"
-        "print(json.dumps({name: m.version(name) for name in sys.argv[1:]}))"
+        "import importlib.metadata as m, json, sys\nprint(json.dumps({name: m.version(name) for name in sys.argv[1:]}))"
     )
     done = subprocess.run([python, "-c", code, package, *SHARED], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)

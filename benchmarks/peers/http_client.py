@@ -25,8 +25,6 @@ class Client:
         self._host = host
         self._port = port
         self._free: list[_Connection] = []
-        self.sent = 0
-        """Requests that have been written to a connection."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -36,28 +34,34 @@ class Client:
             connection.close()
         self._free.clear()
 
+    async def connect(self, connections: int) -> None:
+        """Open so many connections before they are needed; those that cannot be opened are tried again by `post`."""
+        made = await asyncio.gather(*(self._new() for _ in range(connections)))
+        self._free.extend(connection for connection in made if connection is not None)
+
     async def post(self, request: bytes, give_up_s: float = 60.0) -> Answer:
         """Send one whole request; who cancels this, or waits longer than `give_up_s`, hangs up on the server."""
         connection = await self._connection()
         if connection is None:
             return Answer(NO_ANSWER, b"")
         try:
-            self.sent += 1
-            answer = await asyncio.wait_for(connection.exchange(request), give_up_s)
-        except (TimeoutError, OSError):
-            connection.close()
+            return await connection.exchange(request, give_up_s)
+        except OSError:
             return Answer(NO_ANSWER, b"")
         except BaseException:
             connection.close()
             raise
-        if connection.usable:
-            self._free.append(connection)
-        return answer
+        finally:
+            if connection.usable:
+                self._free.append(connection)
 
     async def _connection(self) -> "_Connection | None":
         while self._free:
             if (connection := self._free.pop()).usable:
                 return connection
+        return await self._new()
+
+    async def _new(self) -> "_Connection | None":
         try:
             _, made = await asyncio.get_running_loop().create_connection(_Connection, self._host, self._port)
         except OSError:
@@ -75,11 +79,21 @@ class _Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self.usable = False
 
-    def exchange(self, request: bytes) -> "asyncio.Future[Answer]":
+    async def exchange(self, request: bytes, give_up_s: float) -> Answer:
+        """Raises OSError where the connection breaks or nothing has come in time."""
         assert self._transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._answer = loop.create_future()
         self._transport.write(request)
-        return self._answer
+        timer = loop.call_later(give_up_s, self._give_up)  # cheaper than a scope of asyncio.timeout
+        try:
+            return await self._answer
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        self.close()
+        self._fail(TimeoutError("the client gave up"))
 
     def close(self) -> None:
         self.usable = False
@@ -114,6 +128,6 @@ class _Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
-    def _fail(self, error: ConnectionError) -> None:
+    def _fail(self, error: OSError) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)

@@ -123,10 +123,8 @@ def _await_answer(wire: Wire, root: "subprocess.Popen[bytes]", port: int, log: P
     while time.monotonic() < until:
         if root.poll() is not None:
             raise PeerUnavailable(f"its server ended with code {root.returncode}: {_last_line(log)}")
-        with suppress(OSError):  # not listening yet, or not ready
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                if answer.status == 200:
-                    return
+        with suppress(OSError), urllib.request.urlopen(request, timeout=10):  # OSError: not listening, or not ready
+            return
         time.sleep(0.1)
     raise PeerUnavailable(f"its server did not answer in time: {_last_line(log)}")
 

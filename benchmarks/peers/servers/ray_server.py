@@ -15,7 +15,7 @@ from starlette.responses import Response
 options = Options.from_environment()
 
 
-@serve.deployment(num_replicas=options.workers, max_ongoing_requests=MAX_PENDING, ray_actor_options={"num_cpus": 0})  # type: ignore[untyped-decorator]
+@serve.deployment(num_replicas=options.workers, max_ongoing_requests=MAX_PENDING, ray_actor_options={"num_cpus": 0})
 class Embed:
     """Ray Serve makes the batches in each replica; a thread runs them, so that its event loop stays free."""
 
@@ -35,7 +35,7 @@ class Embed:
 if __name__ == "__main__":
     ray.init(include_dashboard=False, configure_logging=True, logging_level="error", log_to_driver=False, num_cpus=2)
     serve.start(http_options={"host": "127.0.0.1", "port": options.port})
-    serve.run(Embed.bind(options), route_prefix="/")
+    serve.run(Embed.bind(options), route_prefix="/")  # type: ignore[attr-defined]
     stop = signal.sigwait({signal.SIGTERM, signal.SIGINT})
     serve.shutdown()
     ray.shutdown()

@@ -1,0 +1,101 @@
+"""The forecast: what a service should carry, by the law that it has learnt and the theory of its queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadtest.metrics import BUSY, Window
+from loadtest.samples import Table
+from loadtest.theory import Service, max_rate_per_s, play
+
+OTHER_MS = 3.0
+"""Time outside queue and forward, where nothing was measured: parsing, tokenizing, answering, the network."""
+TYPICAL_TOKENS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """One replica: its law of service, by how much that is usually wrong (a share), and what comes besides."""
+
+    service: Service
+    error: float
+    other_ms: float = OTHER_MS
+
+    def __str__(self) -> str:
+        one = self.service
+        limits = [f"{one.max_items} inputs"] + ([f"{one.max_tokens:.0f} tokens"] if np.isfinite(one.max_tokens) else [])
+        return (
+            f"{one.base_s * 1e3:.2f} ms + {one.token_s * 1e6:.2f} ms per 1000 tokens a batch (±{self.error:.1%}), "
+            f"batches of up to {' or '.join(limits)}, {one.devices} device{'s' if one.devices > 1 else ''}, "
+            f"{self.other_ms:.1f} ms besides"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The highest rate of single requests within an objective, and where it lies if the law is wrong as usual."""
+
+    per_s: float
+    least_per_s: float
+    most_per_s: float
+
+
+def devices_in(metrics: str) -> int:
+    """How many devices a service has, by its metrics; 1 where they do not tell."""
+    return max(1, len(Window([("", metrics, 1.0)]).by_label(BUSY, "device")))
+
+
+def law_of(info: Mapping[str, Any], devices: int = 1, other_ms: float = OTHER_MS) -> Law | None:
+    """From what a service says of itself in `/info`; None where it does not say it.
+
+    While single texts come, batches are no larger than `short_batch_tokens`: what reaches most of the throughput.
+    """
+    scheduler, settings = info.get("scheduler"), info.get("settings")
+    if not scheduler or not settings or not scheduler.get("batch_base_ms", 0) + scheduler["batch_ms_per_1000_tokens"]:
+        return None
+    service = Service(
+        base_s=scheduler["batch_base_ms"] / 1e3,
+        token_s=scheduler["batch_ms_per_1000_tokens"] / 1e6,
+        max_items=settings["max_batch_items"] if settings["batching"] else 1,
+        max_tokens=float(min(scheduler["max_batch_tokens"], scheduler["short_batch_tokens"])),
+        devices=devices,
+    )
+    return Law(service, float(scheduler.get("prediction_error", 0.0)), other_ms)
+
+
+def forecast(law: Law, lengths: NDArray[np.float64], objective_ms: float) -> Forecast:
+    """By the law, and by one that is slower or faster by its usual error."""
+    objective_s, other_s = objective_ms / 1e3, law.other_ms / 1e3
+    rates = [
+        max_rate_per_s(law.service.scaled(factor), lengths, objective_s, other_s=other_s)
+        for factor in (1.0, 1 + law.error, 1 / (1 + law.error))
+    ]
+    return Forecast(rates[0], min(rates), max(rates))
+
+
+def expected_ms(law: Law, lengths: NDArray[np.float64], rate_per_s: float) -> dict[str, float]:
+    """At this rate: the mean wait for the device, and the latency's percentiles, in milliseconds."""
+    run = play(rate_per_s, law.service, lengths)
+    p50, p95, p99 = np.percentile(run.latencies_s, [50, 95, 99]) * 1e3 + law.other_ms
+    return {"wait": float(run.waits_s.mean() * 1e3), "p50": float(p50), "p95": float(p95), "p99": float(p99)}
+
+
+def lengths_in(samples: Table) -> NDArray[np.float64]:
+    """Tokens of single texts, from samples or any table with a column `tokens`; a typical one where there are none."""
+    if "tokens" not in samples.names:
+        return np.array([TYPICAL_TOKENS])
+    tokens = samples["tokens"] / (samples["items"] if "items" in samples.names else 1)
+    known = np.asarray(tokens[np.isfinite(tokens)], dtype=np.float64)
+    return known if len(known) else np.array([TYPICAL_TOKENS])
+
+
+def other_ms_in(samples: Table) -> float:
+    """The median time that answers spent outside queue and forward."""
+    if "total_ms" not in samples.names:
+        return OTHER_MS
+    rest = samples["latency_ms"] - samples["queue_ms"] - samples["forward_ms"]
+    known = rest[np.isfinite(rest) & (samples["outcome"] == "answered")]
+    return float(np.median(known)) if len(known) else OTHER_MS
