@@ -118,8 +118,8 @@ def _plots(found: Sequence[Findings], objective_ms: float) -> list[Plot]:
 
 TEXTS = {
     "latency": "Open loop: requests come at random moments, whatever became of those before them, and their time "
-    "counts from the moment they were due. Lines are medians over the rounds, bands their spread; hollow points were limited by the "
-    "client. Dashed: what queueing theory says with the law of service that the service itself has learnt.",
+    "counts from the moment they were due. Lines are medians over the rounds, bands their spread; hollow points were "
+    "limited by the client. Dashed: what queueing theory says with the law of service that the service has learnt.",
     "goodput": "A good service follows the dotted line up to its capacity and then stays level. One that falls again "
     "works for answers that nobody waits for any more.",
     "outcomes": "Every request that came due, in all rounds. A refusal is not an answer, however quick it was. "

@@ -32,7 +32,7 @@ def test_every_answer_is_as_documented_and_none_is_a_5xx(serve: Serve, tmp_path:
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    described = len(httpx.get(server.url + "/openapi.json").json()["paths"])
+    described = sum(len(methods) for methods in httpx.get(server.url + "/openapi.json").json()["paths"].values())
     assert f"{described - 1} selected / {described} total" in done.stdout
     assert server.metric(f'convoy_requests_total{{route="{path}",status="200"}}') > 20
     assert server.metric(f'convoy_requests_total{{route="{path}",status="422"}}') > 20

@@ -30,8 +30,7 @@ HEADERS = [
 
 
 def dashboard_routes(events: Callable[[], AsyncIterator[bytes]]) -> list[Route]:
-    """The page and its files, which need no key, and its events, which do; all of it for people, so that OpenAPI need
-    not describe it."""
+    """The page and its files, which need no key, and its events, which do."""
     routes = [_events(events)]
     for file in sorted((files("app") / "dashboard").iterdir(), key=lambda one: one.name):
         content_type = TYPES.get(file.name.rpartition(".")[2])
@@ -41,11 +40,15 @@ def dashboard_routes(events: Callable[[], AsyncIterator[bytes]]) -> list[Route]:
     return routes
 
 
-def _file(path: str, content_type: bytes, content: bytes) -> Route:
+def _file(path: str, content_type: bytes, body: bytes) -> Route:
     async def show(call: Call) -> Reply:
-        return Reply(200, content, content_type, HEADERS)
+        return Reply(200, body, content_type, HEADERS)
 
-    return Route(path, "GET", show, "The dashboard", "", {200: {"description": "A file."}}, (), open=True)
+    content = {content_type.decode().partition(";")[0]: {"schema": {"type": "string"}}}
+    return Route(
+        path, "GET", show, "The dashboard", "A page: what holds the service back, and the figures behind it.",
+        {200: {"description": "The page.", "content": content}}, (), open=True,
+    )  # fmt: skip
 
 
 def _events(events: Callable[[], AsyncIterator[bytes]]) -> Route:
