@@ -23,8 +23,6 @@ CLOSE_TIMEOUT_S = 5
 """For connections that are still sending or receiving after the drain."""
 MAX_HEAD_BYTES = 65_536
 """Of a request that is still in its headers when the next piece comes; the parser costs more with every one."""
-SEND_AT_ONCE_BYTES = 1024
-"""More than the head of an answer, which then travels with the body, and less than a row of numbers."""
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 BAD_REQUEST = b'{"error":"This is not HTTP/1.1 as it is understood here.","error_type":"BadRequest"}'
 
@@ -47,12 +45,6 @@ class HttpProtocol(HttpToolsProtocol):
 
     _in_head = _in_body = False
     _head_bytes = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        # uvloop holds back what is written until all that is ready to run has run: of a batch's answers the first would
-        # wait for the last to be made. What is above the limit it sends at once.
-        transport.set_write_buffer_limits(high=SEND_AT_ONCE_BYTES)
 
     def data_received(self, data: bytes) -> None:
         if not self._in_body and (b"pgrade:" in data or b"PGRADE:" in data):

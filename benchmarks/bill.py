@@ -5,7 +5,7 @@ connections that stay open, each measured from the first byte written to the las
 machine that does next to nothing else. What the server cannot see is in the difference: the time in which a request
 lies in the socket while the event loop answers others, and the way of the answer through the kernel.
 
-usage: python -m benchmarks.bill [--requests 1000] [--rate 100 | --rate 0 --connections 8] [--model bundled] [--singles]
+usage: python -m benchmarks.bill [--requests 1000] [--rate 60 | --rate 0 --connections 8] [--model bundled] [--singles]
 
 Flags of `serve` may follow, such as `--batching off`.
 """
@@ -196,7 +196,7 @@ def mean_bill(measured: Sequence[Measured]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--rate", type=float, default=100, help="requests/s; 0 for a closed loop")
+    parser.add_argument("--rate", type=float, default=60, help="requests/s; 0 for a closed loop")
     parser.add_argument("--connections", type=int, default=8, help="of the closed loop")
     parser.add_argument("--model", default="bundled")
     parser.add_argument("--singles", action="store_true", help="only single texts")
