@@ -104,7 +104,7 @@ class Live:
 
     def _take(self, before: Totals, after: Totals, seconds: float) -> None:
         page = self._ledger.turn()
-        self._metrics.responded([shares.respond_s for shares in page.shares], page.n_slow)
+        self._metrics.slow_requests(page.n_slow)
         sample = {
             "at": time.time(),
             "seconds": seconds,

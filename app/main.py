@@ -45,7 +45,7 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
     log_all = settings.log_level == "debug"
     tracing = _tracing() if settings.tracing else None
     metrics = Metrics(__version__, log_batches=log_all, trace_batch=tracing.batch_finished if tracing else None)
-    ledger = Ledger(slow_ms=settings.slow_request_ms, log_all=log_all)
+    ledger = Ledger(slow_ms=settings.slow_request_ms, observe_respond=metrics.observe_respond, log_all=log_all)
     service = Service(settings, metrics, tracing.tag) if tracing else Service(settings, metrics)
 
     @asynccontextmanager

@@ -225,10 +225,13 @@ class Metrics:
         self._cache_hits.inc(hits)
         self._cache_misses.inc(misses)
 
-    def responded(self, seconds: Sequence[float], slow: int) -> None:
-        """Of each request answered since the last time, how long its answer took to make; and how many were slow."""
-        self._respond_seconds.observe_all(seconds)
-        self._slow.inc(slow)
+    @property
+    def observe_respond(self) -> Observe:
+        """Is to be told of each request how long its answer took to make, in seconds."""
+        return self._respond_seconds.observe
+
+    def slow_requests(self, requests: int) -> None:
+        self._slow.inc(requests)
 
     def truncated(self, inputs: int) -> None:
         self._truncated.inc(inputs)

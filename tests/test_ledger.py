@@ -1,6 +1,7 @@
 """The ledger: which bills are kept, which are logged."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from structlog.testing import capture_logs
 
 from app.api.bill import Shares, shares_of
 from app.api.call import Call
-from app.api.ledger import MOST_WARNINGS, SLOWEST, Ledger, facts_of
+from app.api.ledger import MOST_SHARES, MOST_WARNINGS, SLOWEST, Ledger, facts_of
 from app.batching import Answer, Departure
 from app.intake import Bill
 
@@ -25,6 +26,10 @@ def call(request_id: str = "abc") -> Call:
 
 def taking(total_s: float) -> Shares:
     return Shares(total_s, 0.001, 0.002, 0.003, 0.004, total_s - 0.010)
+
+
+def ledger_of(**options: Any) -> Ledger:
+    return Ledger(observe_respond=lambda seconds: None, **options)
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def test_the_time_of_a_request_that_needed_no_batch_is_parsing_and_responding() 
 
 
 def test_a_page_has_what_came_since_the_last_and_the_slowest_of_the_last_minute() -> None:
-    ledger = Ledger(slow_ms=0)
+    ledger = ledger_of(slow_ms=0)
     for i in range(30):
         ledger.enter(call(f"r{i}"), BILL, taking(0.1 + i / 100))
     page = ledger.turn()
@@ -62,8 +67,22 @@ def test_a_page_has_what_came_since_the_last_and_the_slowest_of_the_last_minute(
     assert again.slowest == page.slowest
 
 
+def test_of_very_many_requests_an_even_sample_is_kept_and_all_are_observed() -> None:
+    observed: list[float] = []
+    ledger = Ledger(slow_ms=0, observe_respond=observed.append)
+    for i in range(10_000):
+        ledger.enter(call(), BILL, taking(1 + i / 1000))
+    shares = ledger.turn().shares
+    assert MOST_SHARES / 2 <= len(shares) <= MOST_SHARES
+    gaps = {round((after.total_s - before.total_s) * 1000) for before, after in pairwise(shares)}
+    assert gaps == {16}
+    assert len(observed) == 10_000
+    ledger.enter(call(), BILL, taking(1))
+    assert len(ledger.turn().shares) == 1, "the next second begins anew"
+
+
 def test_the_slowest_are_forgotten_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(slow_ms=0)
+    ledger = ledger_of(slow_ms=0)
     monkeypatch.setattr("time.time", lambda: 1000.0)
     ledger.enter(call("old"), BILL, taking(9))
     monkeypatch.setattr("time.time", lambda: 1061.0)
@@ -72,7 +91,7 @@ def test_the_slowest_are_forgotten_after_a_minute(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_slow_request_is_a_warning_with_its_bill_and_others_are_not_logged(lines: list[Any]) -> None:
-    ledger = Ledger(slow_ms=200)
+    ledger = ledger_of(slow_ms=200)
     ledger.enter(call(), BILL, taking(0.2))
     ledger.enter(call("slow"), BILL, taking(0.21))
     (line,) = lines
@@ -84,7 +103,7 @@ def test_a_slow_request_is_a_warning_with_its_bill_and_others_are_not_logged(lin
 
 
 def test_a_flood_of_slow_requests_does_not_flood_the_log(lines: list[Any]) -> None:
-    ledger = Ledger(slow_ms=200)
+    ledger = ledger_of(slow_ms=200)
     for i in range(500):
         ledger.enter(call(f"r{i}"), BILL, taking(0.3))
     assert ledger.turn().n_slow == 500
@@ -93,7 +112,7 @@ def test_a_flood_of_slow_requests_does_not_flood_the_log(lines: list[Any]) -> No
 
 
 def test_each_request_is_a_line_where_all_are_wanted(lines: list[Any]) -> None:
-    ledger = Ledger(slow_ms=200, log_all=True)
+    ledger = ledger_of(slow_ms=200, log_all=True)
     for _ in range(20):
         ledger.enter(call(), BILL, taking(0.1))
     assert [line["log_level"] for line in lines] == ["debug"] * 20

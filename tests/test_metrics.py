@@ -61,7 +61,9 @@ def test_facts_arrive_in_their_series() -> None:
     metrics.batch_dispatched(batch)
     metrics.requests_boarded("bulk", [0.001, 0.001], [0.01, 0.02], ["device", "budget"])
     metrics.batch_finished(batch, 0.5, [])
-    metrics.responded([0.001, 0.002, 0.003], 1)
+    for seconds in (0.001, 0.002, 0.003):
+        metrics.observe_respond(seconds)
+    metrics.slow_requests(1)
     metrics.loop_was_late(0.004)
     metrics.budget_lowered(128)
     metrics.request_ended("/embed", 200, 0.1)

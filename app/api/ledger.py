@@ -3,8 +3,7 @@
 import heapq
 import math
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -21,8 +20,11 @@ SLOWEST_FOR_S = 60.0
 """For so long."""
 MOST_WARNINGS = 5
 """So many slow requests are logged one by one between two looks at the ledger; the others are only counted."""
-MOST_SHARES = 65_536
-"""Kept between two looks; no more can come in a second."""
+MOST_SHARES = 1024
+"""So many bills are kept between two looks; of more, every second, fourth, … one, so that no look takes long."""
+
+
+Observe = Callable[[float], None]
 
 
 class Slow(NamedTuple):
@@ -34,8 +36,8 @@ class Slow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What has come since the last look: the segments of each request answered, and how many were slow; and the slowest
-    of the last minute, the slowest first."""
+    """What has come since the last look: the segments of the requests answered, or of an even sample of them, and how
+    many were slow; and the slowest of the last minute, the slowest first."""
 
     shares: Sequence[Shares]
     n_slow: int
@@ -45,12 +47,16 @@ class Page(NamedTuple):
 class Ledger:
     """Is told of each request answered; somebody must turn the page every second or so."""
 
-    def __init__(self, *, slow_ms: float, log_all: bool = False) -> None:
-        """A request that takes longer than `slow_ms` is logged as a warning, 0 for none; `log_all`: each other one is
-        logged too, at `debug`."""
+    def __init__(self, *, slow_ms: float, observe_respond: Observe, log_all: bool = False) -> None:
+        """`observe_respond` is told of each request how many seconds its answer took to make. A request that takes
+        longer than `slow_ms` is logged as a warning, 0 for none; `log_all`: each other one is logged too, at
+        `debug`."""
         self._slow_s = slow_ms / 1000 or math.inf
         self._log_all = log_all
-        self._shares: deque[Shares] = deque(maxlen=MOST_SHARES)
+        self._observe_respond = observe_respond
+        self._shares: list[Shares] = []
+        self._n = 0
+        self._stride = 1
         self._n_slow = 0
         self._slowest: list[Slow] = []
         self._floor_s = 0.0
@@ -58,7 +64,13 @@ class Ledger:
 
     def enter(self, call: Call, bill: Bill, shares: Shares) -> None:
         """A request is about to be answered."""
-        self._shares.append(shares)
+        self._observe_respond(shares.respond_s)
+        self._n += 1
+        if self._n % self._stride == 0:
+            self._shares.append(shares)
+            if len(self._shares) > MOST_SHARES:
+                self._shares = self._shares[1::2]
+                self._stride *= 2
         if shares.total_s > self._floor_s or self._log_all:
             self._look_at(call, bill, shares)
 
@@ -67,8 +79,8 @@ class Ledger:
         now = time.time()
         self._slowest = [one for one in self._slowest if one.at > now - SLOWEST_FOR_S]
         self._set_floor()
-        page = Page(list(self._shares), self._n_slow, sorted(self._slowest, key=lambda one: -one.total_s))
-        self._shares.clear()
+        page = Page(self._shares, self._n_slow, sorted(self._slowest, key=lambda one: -one.total_s))
+        self._shares, self._n, self._stride = [], 0, 1
         if (unsaid := self._n_slow - MOST_WARNINGS) > 0:
             log.warning("more requests were slow", requests=unsaid)
         self._n_slow = 0
