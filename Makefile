@@ -85,7 +85,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing what Convoy and its tests need into $(VENV); this takes a few minutes once."
-	$(PIP) -e '.[client,dev,otel]'
+	$(PIP) -e '.[client,dev,otel,loadtest]'
 	@touch $@ $(VENV)/.runtime
 
 $(CLIENTS)/.installed: tests/clients/requirements.txt tests/clients/constraints.txt tests/clients/node/package-lock.json
