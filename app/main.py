@@ -108,7 +108,7 @@ def create_app(settings: Settings) -> tuple[Edge, Service]:
     if settings.dashboard:
         routes += dashboard_routes(live.events)
     describe(app, [route for route in routes if not route.path.startswith("/dashboard/")])
-    metrics.expect_routes([(route.path, [*route.statuses, 405, CLIENT_LEFT]) for route in routes])
+    metrics.expect_routes([(route.label or route.path, [*route.statuses, 405, CLIENT_LEFT]) for route in routes])
     metrics.expect_routes([(OTHER, [200, 401, 404, 405])])
     table = RouteTable(routes, {"/v1/": OPENAI_ERROR, "/v2/": RERANK_ERROR, "/api/": OLLAMA_ERROR})
     app.add_exception_handler(HTTPException, on_http_exception(table))

@@ -73,6 +73,7 @@ def test_requests_are_told_apart_by_how_they_ended(serve: Serve) -> None:
         client.post("/embed", json={"inputs": "BAD"})
         assert until_sample(events, "failed")["requests"]["answered"] == 0
         client.get("/health")
+        client.get("/")  # where POST is work
         client.post("/embed", json={"inputs": "fine"})
         assert sum(until_sample(events, "answered")["requests"].values()) == 1, "only requests for work count"
 

@@ -47,7 +47,7 @@ def _file(path: str, content_type: bytes, body: bytes) -> Route:
     content = {content_type.decode().partition(";")[0]: {"schema": {"type": "string"}}}
     return Route(
         path, "GET", show, "The dashboard", "A page: what holds the service back, and the figures behind it.",
-        {200: {"description": "The page.", "content": content}}, (), open=True,
+        {200: {"description": "The page.", "content": content}}, (), open=True, label="/dashboard",
     )  # fmt: skip
 
 
@@ -73,5 +73,5 @@ def _events(events: Callable[[], AsyncIterator[bytes]]) -> Route:
 
     return Route(
         "/dashboard/events", "GET", stream, "The dashboard's figures", "", {200: {"description": "Events."}},
-        (401, 429),
+        (401, 429), label="/dashboard",
     )  # fmt: skip

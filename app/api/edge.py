@@ -73,7 +73,8 @@ class Edge:
         call = Call(scope, receive)
         methods = self._routes.at(scope["path"])
         route = methods.get(scope["method"]) if methods else None
-        label = route.path if route is not None else next(iter(methods.values())).path if methods else OTHER
+        known = route or (next(iter(methods.values())) if methods else None)
+        label = (known.label or known.path) if known is not None else OTHER
         with self._trace(call, label) if self._trace is not None else NO_TRACE:
             call.status = 500
             try:

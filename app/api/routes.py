@@ -43,6 +43,8 @@ class Route:
     content_type: str = "application/json"
     """Of the request body."""
     body_required: bool = True
+    label: str = ""
+    """What metrics call it; its path where it has none of its own."""
 
     @property
     def statuses(self) -> list[int]:
