@@ -246,6 +246,7 @@ def test_a_classifier_with_several_labels_does_not_rank(classifier: httpx.Client
         ("/rerank", {"query": "q", "texts": ["a"] * 21}, "the limit is 20"),
         ("/rerank", {"query": "q", "texts": ["w " * 30], "truncate": False}, "texts[0] has 34 tokens; the limit is 16"),
         ("/v1/rerank", {"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
+        ("/v1/rerank", {"query": "q", "documents": ["a"], "top_n": 1.5}, "top_n"),
         ("/predict", {"inputs": []}, "inputs"),
         ("/predict", {"inputs": [[]]}, "inputs[0]"),
         ("/predict", {"inputs": ["a"]}, "inputs"),
@@ -268,6 +269,7 @@ def test_v1_rerank_answers_as_cohere_and_jina_do(reranker: httpx.Client) -> None
     ranks = post(reranker, "/rerank", query="q", texts=["a", "b", "c"])
     expected = [{"index": rank["index"], "relevance_score": rank["score"]} for rank in ranks[:2]]
     assert body["results"] == expected
+    assert post(reranker, "/v1/rerank", query="q", documents=documents, top_n=2.0)["results"] == expected
     assert body["usage"]["total_tokens"] > 0
     repeated = post(reranker, "/v1/rerank", query="q", documents=documents, return_documents=True)["results"]
     assert all(one["document"] == {"text": ["a", "b", "c"][one["index"]]} for one in repeated)

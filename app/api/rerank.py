@@ -4,17 +4,17 @@ References: https://docs.cohere.com/reference/rerank and https://api.jina.ai/red
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.api.bill import HEADERS
 from app.api.call import Call, Reply
 from app.api.errors import ErrorShape, Problem
 from app.api.routes import Route, Schema, answered
 from app.api.serving import REQUEST_HEADERS, WORK_ERRORS, Serving
-from app.api.validation import described, read_body
+from app.api.validation import described, read_body, whole
 from app.scorer import ScoreOptions, ranked
 
 
@@ -47,7 +47,9 @@ class RerankRequest(BaseModel):
     model: str | None = Field(None, description="Which model is meant; the answer says which one it was.")
     query: str = Field(min_length=1, description="What is looked for.")
     documents: list[str | Document] = Field(min_length=1, description="Texts, or objects with a `text`.")
-    top_n: int | None = Field(None, ge=1, description="Answer with so many of the best; all by default.")
+    top_n: Annotated[int, Field(ge=1), BeforeValidator(whole)] | None = Field(
+        None, description="Answer with so many of the best; all by default."
+    )
     return_documents: bool | None = Field(False, description="Repeat the documents in the answer.")
 
     def texts(self) -> list[str]:
