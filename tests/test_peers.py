@@ -119,12 +119,14 @@ def test_a_report_has_every_table_and_names_who_is_missing_and_why() -> None:
         overload={name: [Overload(0.9, 0.3, 0.1, 0)] for name in (*names, NOT_TOLD)},
         leaving={name: [Leaving(1, 2, 3, 4, 5)] for name in names},
         cosine=dict.fromkeys(names, 0.9999),
+        memory_mb={CONVOY: 300, AGAIN: 300, "mosec bfloat16": 200},
     )
     plan = Plan(2, 1, (32,), 0, 10, 200, 1.5, 500, 0.05)
     told = Circumstances("make bench-peers", "2 cores", "today", 3, ["a b c"], "made-up", 0.1)
     text = report(plan, contestants, records, told)
     assert "| convoy / mosec bfloat16 | × 1.00 |" in text
     assert "| convoy, deadline not told | 90 | 30 | 10 | 0 |" in text
+    assert "- **mosec bfloat16**: memory (× 1.50)." in text
     assert "- infinity: pip could not install infinity: no space" in text
     assert "`make bench-peers` on today" in text
     assert text.count("### ") == 9

@@ -19,7 +19,7 @@ from benchmarks.peers.tables import (
     mixed_columns,
     overload_columns,
     overload_names,
-    resources_table,
+    resources_columns,
     steady_columns,
     table,
 )
@@ -48,6 +48,7 @@ def report(plan: Plan, contestants: Field, records: Records, circumstances: Circ
     finalists = records.finalists
     closed, steady, mixed = closed_columns(records), steady_columns(records), mixed_columns(records)
     overload, leaving = overload_columns(records, plan.slo_ms), leaving_columns(records)
+    resources = resources_columns(records, contestants)
     pairs = [(CONVOY, AGAIN), *((CONVOY, name) for name in finalists if name not in (CONVOY, AGAIN))]
     parts = [
         _how(plan, circumstances),
@@ -81,9 +82,9 @@ def report(plan: Plan, contestants: Field, records: Records, circumstances: Circ
         f"*Least cosine* to sentence-transformers in float32 over {COUNT} texts sent at once and a list. Memory is "
         "after all workloads, shared pages in shares. *Start* is from the process to the first answer; Convoy "
         "measures the machine in that time.",
-        resources_table(records, contestants),
+        figures_table(resources, contestants.names),
         "### What each was better at than Convoy",
-        better_list([*closed, *steady, *mixed, *overload, *leaving], finalists),
+        better_list([*closed, *steady, *mixed, *overload, *leaving, *resources], finalists),
         *_absent(contestants),
     ]
     return "\n\n".join(part for part in parts if part)

@@ -88,21 +88,20 @@ def leaving_columns(records: Records) -> list[Column]:
     ]
 
 
-def resources_table(records: Records, contestants: Field) -> str:
+def resources_columns(records: Records, contestants: Field) -> list[Column]:
     """Once each: vectors, start, memory, and CPU at rest."""
-    rows = []
-    for one in contestants.contestants:
-        name = one.name
-        rows.append(
-            [
-                name,
-                _number(records.cosine.get(name, math.nan), 6),
-                _number(one.service.start_s, 1),
-                _number(records.memory_mb.get(name, math.nan), 0),
-                _number(100 * records.idle_cpu.get(name, math.nan), 1),
-            ]
-        )
-    return table(["", "least cosine", "start, s", "memory, MB", "CPU at rest, % of a core"], rows)
+    start = {one.name: [one.service.start_s] for one in contestants.contestants}
+    idle = {name: [100 * share] for name, share in records.idle_cpu.items()}
+    return [
+        Column("least cosine", _once(records.cosine), digits=6),
+        Column("start, s", start, "less", 1, "the start"),
+        Column("memory, MB", _once(records.memory_mb), "less", 0, "memory"),
+        Column("CPU at rest, % of a core", idle, digits=1),
+    ]
+
+
+def _once(values: dict[str, float]) -> dict[str, list[float]]:
+    return {name: [value] for name, value in values.items()}
 
 
 def like_for_like(contestants: Field) -> list[tuple[str, str]]:
@@ -141,7 +140,3 @@ def _noise(column: Column) -> float:
 
 def overload_names(records: Records) -> list[str]:
     return [name for name in (*records.finalists[:1], NOT_TOLD, *records.finalists[1:]) if name in records.overload]
-
-
-def _number(value: float, digits: int) -> str:
-    return "–" if math.isnan(value) else f"{value:,.{digits}f}"
