@@ -683,18 +683,18 @@ def test_info_shows_every_setting_with_the_value_in_effect(serve: Serve, by_envi
 
 
 def test_an_order_to_stop_finishes_lists_and_singles_of_both_lanes_and_takes_nothing_new(serve: Serve) -> None:
-    server = serve("--model", "fake://?dim=8&base_ms=200&item_ms=0", "--max-batch-items", "64")
+    server = serve("--model", "fake://?dim=8&base_ms=400&item_ms=0", "--max-batch-items", "64")
     inputs = [[f"{i} {k}" for k in range(1 if i % 4 else 9)] for i in range(160)]
 
     async def main() -> tuple[list[Answered], Answered]:
         async with Clients(server.url) as clients:
-            await clients.get("/ready")  # this connection stays open for the new one
             calls = [asyncio.create_task(clients.ask(one)) for one in inputs]
             await server.until(server.accepted, sum(map(len, inputs)))
             assert waiting(server) > 0
             server.process.send_signal(signal.SIGTERM)
             await server.until(lambda: httpx.get(server.url + "/ready").status_code, 503)
-            return await asyncio.gather(*calls), await clients.ask("new")
+            new = await clients.ask("new")  # before the accepted ones end: then nobody listens any more
+            return await asyncio.gather(*calls), new
 
     answers, new = asyncio.run(main())
     assert [answer.status_code for answer in answers] == [200] * len(inputs)
