@@ -11,7 +11,8 @@ from typing import Protocol
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.call import RECEIVED_AT
 
@@ -41,10 +42,25 @@ class HttpProtocol(HttpToolsProtocol):
 
     Clients such as Java's offer HTTP/2 (`Upgrade: h2c`) with the first request; the parser would take all that follows
     the headers for the other protocol, and the body would be lost. Headers that go on and on end the connection.
+
+    uvicorn tells only the request that came last that the client has left; where a client sends several before the
+    first is answered, it is the first that works for nobody, so here it is told too.
     """
 
     _in_head = _in_body = False
     _head_bytes = 0
+    _running: RequestResponseCycle | None = None
+    """The request that is being answered; others of the same connection wait for it."""
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if not self._in_body and (b"pgrade:" in data or b"PGRADE:" in data):

@@ -127,6 +127,14 @@ def test_readers_are_limited_and_one_that_left_makes_room(serve: Serve) -> None:
     asyncio.run(main())
 
 
+def test_a_look_at_the_headers_of_the_figures_ends_and_takes_no_place(serve: Serve) -> None:
+    server = serve("--model", FAKE)
+    with server.client() as client:
+        for _ in range(MOST_READERS + 1):
+            answer = client.head("/dashboard/events")
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
+
+
 def test_the_figures_need_the_key_and_the_page_does_not(serve: Serve) -> None:
     server = serve("--model", FAKE, "--api-key", "secret")
     page = httpx.get(server.url + "/")

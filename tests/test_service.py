@@ -316,6 +316,7 @@ def test_a_pipelining_client_that_leaves_breaks_nothing_and_is_counted(serve: Se
     asyncio.run(server.until(lambda: server.metric(left), 1))
     assert server.embed_all("stays")[0].status_code == 200
     assert "Traceback" not in server.log()
+    assert "could not be sent" not in server.log(), "the first one was told that its client had left"
 
 
 # --- the end --------------------------------------------------------------------------------------------------------

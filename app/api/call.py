@@ -222,7 +222,7 @@ class StreamReply:
         self._run = run
 
     async def send(self, call: Call, send: Send) -> int:
-        """Have it written, and say with which status it is to be reported.
+        """Have it written, and say with which status it is to be reported. HEAD gets the status and headers alone.
 
         Where `run` fails once it has begun to write, the answer is left without its end: the server closes the
         connection, and no client takes a part for the whole.
@@ -236,7 +236,7 @@ class StreamReply:
             await send({"type": "http.response.body", "body": part, "more_body": True})
 
         try:
-            await self._run(write)
+            await (write(b"") if call.scope["method"] == "HEAD" else self._run(write))
         except CutShort as cut:
             await call.linger()
             return cut.status
