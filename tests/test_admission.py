@@ -44,11 +44,24 @@ def test_who_would_be_answered_too_late_is_told_at_once_and_when_to_come_back() 
         device = Device(base_s=0.5)
         async with batcher_over(device, law=ServiceLaw(0.5), max_batch_items=1) as batcher:
             accepted = [await start(batcher, i, deadline=60) for i in range(20)]
-            with pytest.raises(WouldBeLate, match=r"10500 ms.* 2000 ms") as refused:
+            with pytest.raises(WouldBeLate, match=r"10505 ms.* 2000 ms") as refused:
                 await submit(batcher, "late", deadline=2.0)
             assert now() == 0
-            assert refused.value.retry_after_s == pytest.approx(8.5)
+            assert refused.value.retry_after_s == pytest.approx(8.505)
             await asyncio.gather(*accepted)
+
+    run_virtually(main())
+
+
+def test_a_refusal_never_names_a_time_within_the_deadline() -> None:
+    """The time to write the answer counts, and is what decides here."""
+
+    async def main() -> None:
+        async with batcher_over(Device(base_s=0.5), law=ServiceLaw(0.5), max_batch_items=1) as batcher:
+            running = await start(batcher, "first", deadline=60)
+            with pytest.raises(WouldBeLate, match=r"1005 ms.* 1002 ms"):
+                await submit(batcher, "late", deadline=1.0029)
+            await running
 
     run_virtually(main())
 

@@ -49,12 +49,12 @@ class Admission:
             return
         if self.bound_s(lane, items, tokens, now, limits) + ANSWER_S <= left_s:
             return
-        predicted_s = self.predicted_s(lane, items, tokens, now, limits)
-        if predicted_s + ANSWER_S > left_s:
+        answered_in_s = self.predicted_s(lane, items, tokens, now, limits) + ANSWER_S
+        if answered_in_s > left_s:
             raise WouldBeLate(
-                f"The answer is predicted to take {predicted_s * 1e3:.0f} ms, because others wait, and the deadline is "
-                f"{left_s * 1e3:.0f} ms away; try again when there is less to do.",
-                retry_after_s=max(LEAST_RETRY_S, predicted_s - left_s),
+                f"The answer is predicted to take {math.ceil(answered_in_s * 1e3)} ms, because others wait, and the "
+                f"deadline is {math.floor(left_s * 1e3)} ms away; try again when there is less to do.",
+                retry_after_s=max(LEAST_RETRY_S, answered_in_s - left_s),
             )
 
     def _full(self, what: str, brings: int, room: int, limit: int, now: float, limits: Limits) -> QueueFull:
