@@ -14,6 +14,9 @@ FOREVER_MS = 60_000.0
 """Who got no answer has waited for so long, where a curve is drawn through it."""
 
 
+Bound = Literal["measured", "at_least", "at_most"]
+
+
 class MaxRate(NamedTuple):
     """The highest rate of requests at which 99% of them are answered within the objective.
 
@@ -21,7 +24,7 @@ class MaxRate(NamedTuple):
     """
 
     per_s: float
-    bound: Literal["measured", "at_least", "at_most"]
+    bound: Bound
 
     def __str__(self) -> str:
         sign = {"measured": "", "at_least": "at least ", "at_most": "less than "}[self.bound]
@@ -53,22 +56,40 @@ def max_rate(measures: Sequence[Measure], objective_ms: float) -> MaxRate | None
     return MaxRate(float(rates[above - 1] + part * (rates[above] - rates[above - 1])), "measured")
 
 
+CLAIMS: dict[tuple[Bound, Bound], str] = {
+    ("measured", "measured"): "",
+    ("at_least", "measured"): "at least ",
+    ("measured", "at_least"): "at most ",
+    ("measured", "at_most"): "more than ",
+    ("at_least", "at_most"): "more than ",
+    ("at_most", "measured"): "less than ",
+    ("at_most", "at_least"): "less than ",
+}
+"""What a ratio's value is, by the bounds of the rates above and below its line; of others it says nothing."""
+
+
 class Ratio(NamedTuple):
     """How many times as much, with the least and the most that single rounds said."""
 
     value: float
     least: float
     most: float
+    claim: str = ""
+    """Words before the value, where it is a bound: `at least `."""
 
     def __str__(self) -> str:
-        return f"×{readable(self.value)} ({readable(self.least)} to {readable(self.most)})"
+        return f"{self.claim}×{readable(self.value)} ({readable(self.least)} to {readable(self.most)})"
 
 
-def ratio(over: MaxRate, under: MaxRate, rounds: Sequence[tuple[MaxRate | None, MaxRate | None]]) -> Ratio:
-    """Of two services' highest rates, and of those of each round."""
+def ratio(over: MaxRate, under: MaxRate, rounds: Sequence[tuple[MaxRate | None, MaxRate | None]]) -> Ratio | None:
+    """Of two services' highest rates, and of those of each round; None where both rates are bounds on the same side, so
+    that nothing follows for their ratio."""
+    claim = CLAIMS.get((over.bound, under.bound))
+    if claim is None:
+        return None
     value = over.per_s / under.per_s
     each = [a.per_s / b.per_s for a, b in rounds if a is not None and b is not None]
-    return Ratio(value, min([value, *each]), max([value, *each]))
+    return Ratio(value, min([value, *each]), max([value, *each]), claim)
 
 
 def noise(rounds: Sequence[MaxRate | None]) -> Ratio | None:

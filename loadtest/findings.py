@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from loadtest.analysis import MaxRate, max_rate
-from loadtest.forecast import Forecast, Law, devices_in, forecast, law_of, lengths_in, other_ms_in
+from loadtest.forecast import TYPICAL_TOKENS, Forecast, Law, devices_in, forecast, law_of, lengths_in, other_ms_in
 from loadtest.measures import PERCENTILES, Measure, measure
 from loadtest.metrics import Window
 from loadtest.samples import Table, concatenated
@@ -33,7 +33,7 @@ class Findings:
     best_by_round: Sequence[MaxRate | None]
     law: Law | None
     lengths: "np.ndarray[Any, np.dtype[np.float64]]"
-    """Tokens of the texts that were sent."""
+    """Tokens of the texts that were sent; of a typical one, where the service does not count them."""
     forecast: Forecast | None
 
     @property
@@ -54,6 +54,8 @@ def find(name: str, visits: Sequence[Visit], info: Mapping[str, Any], metrics: s
         if (mine := [visit for visit in visits if visit.round == number])
     ]
     lengths = lengths_in(concatenated([visit.samples for visit in visits]))
+    if not len(lengths):
+        lengths = np.array([TYPICAL_TOKENS])
     law = law_of(info, devices_in(metrics), other_ms_in(_quiet(visits, opened)))
     return Findings(
         name, info, opened, [one for one in in_order if one.loop == "closed"], rounds,

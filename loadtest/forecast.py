@@ -53,17 +53,19 @@ def law_of(info: Mapping[str, Any], devices: int = 1, other_ms: float = OTHER_MS
 
     While single texts come, batches are no larger than `short_batch_tokens`: what reaches most of the throughput.
     """
-    scheduler, settings = info.get("scheduler"), info.get("settings")
-    if not scheduler or not settings or not scheduler.get("batch_base_ms", 0) + scheduler["batch_ms_per_1000_tokens"]:
+    try:
+        scheduler, settings = info["scheduler"], info["settings"]
+        service = Service(
+            base_s=float(scheduler["batch_base_ms"]) / 1e3,
+            token_s=float(scheduler["batch_ms_per_1000_tokens"]) / 1e6,
+            max_items=int(settings["max_batch_items"]) if settings["batching"] else 1,
+            max_tokens=float(min(scheduler["max_batch_tokens"], scheduler["short_batch_tokens"])),
+            devices=devices,
+        )
+        law = Law(service, float(scheduler["prediction_error"]), other_ms)
+    except (LookupError, TypeError, ValueError):  # another server's page of that name, or one that is still loading
         return None
-    service = Service(
-        base_s=scheduler["batch_base_ms"] / 1e3,
-        token_s=scheduler["batch_ms_per_1000_tokens"] / 1e6,
-        max_items=settings["max_batch_items"] if settings["batching"] else 1,
-        max_tokens=float(min(scheduler["max_batch_tokens"], scheduler["short_batch_tokens"])),
-        devices=devices,
-    )
-    return Law(service, float(scheduler.get("prediction_error", 0.0)), other_ms)
+    return law if service.base_s + service.token_s > 0 else None
 
 
 def forecast(law: Law, lengths: NDArray[np.float64], objective_ms: float) -> Forecast:
@@ -84,12 +86,13 @@ def expected_ms(law: Law, lengths: NDArray[np.float64], rate_per_s: float) -> di
 
 
 def lengths_in(samples: Table) -> NDArray[np.float64]:
-    """Tokens of single texts, from samples or any table with a column `tokens`; a typical one where there are none."""
+    """Tokens of single texts, from samples or any table with a column `tokens`; empty where it tells none."""
     if "tokens" not in samples.names:
-        return np.array([TYPICAL_TOKENS])
-    tokens = samples["tokens"] / (samples["items"] if "items" in samples.names else 1)
-    known = np.asarray(tokens[np.isfinite(tokens)], dtype=np.float64)
-    return known if len(known) else np.array([TYPICAL_TOKENS])
+        return np.array([], dtype=np.float64)
+    items = samples["items"] if "items" in samples.names else np.ones(len(samples))
+    counted = items > 0
+    tokens = samples["tokens"][counted] / items[counted]
+    return np.asarray(tokens[np.isfinite(tokens) & (tokens > 0)], dtype=np.float64)
 
 
 def other_ms_in(samples: Table) -> float:

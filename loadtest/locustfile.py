@@ -15,123 +15,21 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # locust looks for modules in this file's folder alone
 
 import gevent
-import orjson
 from locust import FastHttpUser, LoadTestShape, events, stats, task
-from locust.contrib.fasthttp import FastHttpSession
 from locust.env import Environment
-from locust.event import EventHook
 from locust.exception import StopUser
 from locust.runners import Runner
 
-from loadtest.arrivals import SHAPES, length_s
-from loadtest.corpus import Corpus
+from loadtest.arrivals import SHAPES
 from loadtest.errors import LoadTestFailed
-from loadtest.protocols import PROTOCOLS, WrongAnswer
-from loadtest.samples import Sample, write_samples
-from loadtest.steps import Step, read_steps
-from loadtest.summary import summary_line
-from loadtest.traffic import Played, Traffic, TrafficOver, Turn
-from loadtest.workload import Ask, Workload, outcome_of
+from loadtest.protocols import PROTOCOLS
+from loadtest.session import PATIENCE_S, Session
+from loadtest.traffic import TrafficOver, Turn
+from loadtest.workload import Ask
 
 SPAWN_PER_S = 2000
-PATIENCE_S = 40.0
-"""How long a step may take to drain: services answer 504 after 30 s at most, by default."""
-HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 
 stats.bucket_response_time = lambda ms: round(ms, 3)  # type: ignore[assignment,return-value]  # not to two digits
-
-
-class Session:
-    """One test run: made when it starts, from what the command line or the web form says."""
-
-    def __init__(self, options: Namespace, host: str) -> None:
-        """Asks the service for its model's name and for the vectors of a few texts; raises LoadTestFailed."""
-        self.options = options
-        self.headers = dict(HEADERS)
-        if options.api_key:
-            self.headers["Authorization"] = f"Bearer {options.api_key}"
-        self.steps = _steps(options)
-        self.samples: list[Sample] = []
-        self.played: list[dict[str, Any]] = []
-        self.wrong: str | None = None
-        self._http = FastHttpSession(host, EventHook(), None)  # type: ignore[no-untyped-call]
-        self.workload = self._workload()
-        self.traffic = Traffic(self.steps, seed=options.seed, patience_s=PATIENCE_S, mark=self._mark)
-
-    @property
-    def n_users(self) -> int:
-        """As many as may have to send at once."""
-        return int(max([self.options.pool if step.loop == "open" else step.level for step in self.steps]))
-
-    def record(self, turn: Turn, ask: Ask, sent_s: float, ended_s: float, response: Any) -> Sample:
-        """What became of a request; its answer is checked here."""
-        step = self.steps[turn.step]
-        outcome = outcome_of(response.status_code)
-        if outcome == "answered":
-            try:
-                self.workload.check(ask, response.content)
-            except WrongAnswer as error:
-                outcome, self.wrong = "wrong", self.wrong or str(error)
-        headers = response.headers or {}
-        sample = Sample(
-            step.name, ask.n_texts, turn.due_s, sent_s - turn.begin_s, ended_s - turn.begin_s,
-            step.warmup_s <= turn.due_s < length_s(step.course), outcome, response.status_code,
-            headers.get("x-compute-tokens", ""), headers.get("server-timing", ""),
-        )  # fmt: skip
-        self.samples.append(sample)
-        return sample
-
-    def ended(self, played: Played) -> None:
-        """A step is over: keep its marks, and say how it went."""
-        step = played.step
-        mine = [one for one in self.samples if one.step == step.name and one.counted]
-        if step.seconds > 0:
-            print("step", summary_line(step, mine), flush=True)
-        self.played.append(
-            {"step": step.name, "unsent": played.unsent, "from": played.counted_from, "to": played.counted_to}
-        )
-
-    def write(self) -> None:
-        """The files that were asked for."""
-        if self.options.samples:
-            write_samples(self.samples, Path(self.options.samples))
-        if self.options.marks:
-            Path(self.options.marks).write_bytes(orjson.dumps({"steps": self.played, "wrong": self.wrong}))
-
-    def _workload(self) -> Workload:
-        options, protocol = self.options, PROTOCOLS[self.options.protocol]
-        model = options.served_model or None
-        if model is None and protocol.models_path is not None:
-            model = protocol.model_in(self._http.get(protocol.models_path, headers=self.headers).content)
-        corpus = Corpus.of_file(Path(options.texts), options.seed) if options.texts else Corpus(options.seed)
-        workload = Workload(
-            corpus, protocol, model, traffic=options.traffic, list_items=options.list_items,
-            list_share=options.list_share, seed=options.seed,
-        )  # fmt: skip
-        rows = []
-        for ask in workload.probes():
-            response = self._http.post(protocol.path, data=ask.body, headers=self.headers)  # type: ignore[arg-type]
-            if response.status_code != 200:
-                raise LoadTestFailed(f"{protocol.path} answered {response.status_code} before the test began.")
-            try:
-                rows.append(workload.check(ask, response.content))
-            except WrongAnswer as error:
-                raise LoadTestFailed(f"{protocol.path} answers wrongly: {error}.") from None
-        workload.learn(rows)
-        return workload
-
-    def _mark(self) -> dict[str, object]:
-        """The service's metrics now, empty where it has none."""
-        response = self._http.get("/metrics", headers=self.headers)
-        return {"at_s": time.perf_counter(), "metrics": response.text if response.status_code == 200 else ""}
-
-
-def _steps(options: Namespace) -> list[Step]:
-    if options.plan:
-        return read_steps(Path(options.plan))
-    peak = options.rate if options.loop == "open" else options.users_at_once
-    course = SHAPES[options.shape](float(peak), float(options.seconds))
-    return [Step(f"{options.shape} {peak:g}", options.loop, course, float(options.warmup_s))]
 
 
 current: list[Session] = []
@@ -227,13 +125,17 @@ def add_options(parser: Any) -> None:
 @events.test_start.add_listener  # type: ignore[untyped-decorator]
 def begin(environment: Environment, **_: Any) -> None:
     """Play the steps as soon as users are there."""
-    gevent.spawn(_play, environment.runner, current[-1])
+    gevent.spawn(_play, environment, environment.runner, current[-1])
 
 
-def _play(runner: Runner, session: Session) -> None:
-    while runner.state == "spawning" or runner.user_count < session.n_users:
-        gevent.sleep(0.01)
-    session.traffic.play(session.ended)
+def _play(environment: Environment, runner: Runner, session: Session) -> None:
+    try:
+        while runner.state == "spawning" or runner.user_count < session.n_users:
+            gevent.sleep(0.01)
+        session.traffic.play(session.ended)
+    except Exception:
+        environment.process_exit_code = 1  # gevent writes the error and goes on
+        raise
 
 
 @events.test_stop.add_listener  # type: ignore[untyped-decorator]

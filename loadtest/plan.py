@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from loadtest import options
 from loadtest.analysis import readable
 from loadtest.errors import LoadTestFailed
 from loadtest.forecast import (
@@ -57,9 +58,15 @@ def plan(law: Law, lengths: NDArray[np.float64], rate_per_s: float, carried: For
 
 
 def _replicas(rate_per_s: float, each_per_s: float) -> int:
-    if each_per_s <= 0 or rate_per_s / each_per_s > MOST_REPLICAS:
+    if each_per_s <= 0:
         raise LoadTestFailed("Not even a lone request is answered within the objective; a faster device might.")
-    return math.ceil(rate_per_s / min(each_per_s, EDGE_PER_S))
+    needed = rate_per_s / min(each_per_s, EDGE_PER_S)
+    if needed > MOST_REPLICAS:
+        raise LoadTestFailed(
+            f"{rate_per_s:g} requests/s need more than {MOST_REPLICAS:,} replicas, of which each carries "
+            f"{readable(each_per_s)}/s; is the rate meant?"
+        )
+    return math.ceil(needed)
 
 
 def lines(law: Law, lengths: NDArray[np.float64], rate_per_s: float, objective_ms: float) -> list[str]:
@@ -108,7 +115,7 @@ def _compared(law: Law, lengths: NDArray[np.float64], measured: dict[str, Any]) 
 
 
 def _from_service(args: argparse.Namespace) -> tuple[Law, NDArray[np.float64]]:
-    target = Target("the service", args.url.rstrip("/"))
+    target = Target("the service", args.url)
     law = law_of(target.info(), devices_in(target.metrics()), args.other_ms if args.other_ms is not None else OTHER_MS)
     if law is None:
         raise LoadTestFailed(f"{args.url}/info has no law of service; is Convoy running there, and has it loaded?")
@@ -120,14 +127,17 @@ def _from_report(args: argparse.Namespace) -> tuple[Law, NDArray[np.float64], di
         results = orjson.loads((args.report / "results.json").read_bytes())
     except (OSError, ValueError) as error:
         raise LoadTestFailed(f"--report {args.report} holds no results.json to read: {error}.") from error
-    target = results["targets"][-1] if args.target is None else _named(results["targets"], args.target)
-    other_ms = args.other_ms if args.other_ms is not None else target["other_ms"] or OTHER_MS
-    law = law_of(target["info"], target["devices"], other_ms)
-    if law is None:
-        raise LoadTestFailed(f"The report has no law of service for `{target['name']}`.")
-    best = target["best"]
-    known = best is not None and best["bound"] == "measured"
-    measured = {"objective_ms": results["test"]["objective_ms"], "per_s": best["per_s"]} if known else None
+    try:
+        target = results["targets"][-1] if args.target is None else _named(results["targets"], args.target)
+        other_ms = args.other_ms if args.other_ms is not None else target["other_ms"] or OTHER_MS
+        law = law_of(target["info"], target["devices"], other_ms)
+        if law is None:
+            raise LoadTestFailed(f"The report has no law of service for `{target['name']}`.")
+        best = target["best"]
+        known = best is not None and best["bound"] == "measured"
+        measured = {"objective_ms": results["test"]["objective_ms"], "per_s": best["per_s"]} if known else None
+    except (LookupError, TypeError) as error:
+        raise LoadTestFailed(f"--report {args.report} holds a results.json of another kind: {error!r}.") from error
     if args.lengths is None:
         args.lengths = args.report / "samples.csv.gz"
     return law, _lengths(args), measured
@@ -144,24 +154,36 @@ def _lengths(args: argparse.Namespace) -> NDArray[np.float64]:
     if args.lengths is None:
         return np.array([args.tokens])
     try:
-        return lengths_in(read_table(args.lengths))
+        table = read_table(args.lengths, only=("tokens", "items"))
     except (OSError, ValueError) as error:
-        raise LoadTestFailed(
-            f"--lengths {args.lengths} cannot be read as CSV with a column `tokens`: {error}."
-        ) from error
+        raise LoadTestFailed(f"--lengths {args.lengths} cannot be read as CSV: {error}.") from error
+    if not len(lengths := lengths_in(table)):
+        what = "only empty values or zeros" if "tokens" in table.names else "no column `tokens`"
+        raise LoadTestFailed(f"--lengths {args.lengths} holds {what}; it takes a count of tokens for each text.")
+    return lengths
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--rate", type=float, required=True, help="requests a second to carry, of single texts")
-    add("--slo-ms", type=float, default=100.0, help="the objective: 99%% of requests are to be answered within it")
-    add("--url", default="http://127.0.0.1:8000", help="a running service, best one that has seen such load")
+    add("--rate", type=options.positive, required=True, help="requests a second to carry, of single texts")
+    add(
+        "--slo-ms",
+        type=options.positive,
+        default=100.0,
+        help="the objective: 99%% of requests are to be answered within it",
+    )
+    add(
+        "--url",
+        type=options.url,
+        default="http://127.0.0.1:8000",
+        help="a running service, best one that has seen such load",
+    )
     add("--report", type=Path, help="a folder with a report, instead of a running service")
     add("--target", help="which service of the report; the last by default")
     add("--lengths", type=Path, help="a CSV file with a column `tokens`; a report's own samples where one is given")
-    add("--tokens", type=float, default=TYPICAL_TOKENS, help="of each text, where no lengths are given")
-    add("--other-ms", type=float, help="time outside queue and device: the network, parsing, answering")
+    add("--tokens", type=options.positive, default=TYPICAL_TOKENS, help="of each text, where no lengths are given")
+    add("--other-ms", type=options.not_negative, help="time outside queue and device: the network, parsing, answering")
     return parser
 
 

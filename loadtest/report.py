@@ -4,7 +4,7 @@ import base64
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -66,12 +66,12 @@ def headline(found: Sequence[Findings], objective_ms: float) -> str:
     within = f"within {objective_ms:g} ms"
     if last.best is None or (last.best.bound == "at_most" and last.best.per_s > 0):
         return f"{last.name} answered 99% of requests {within} at no rate that was tried"
+    times = compared(found)
+    if times is not None:
+        return f"{times.claim}×{readable(times.value)} more requests per second {within}"
     if first is last or first.best is None:
         return f"{last.best} {within}"
-    times = readable(last.best.per_s / first.best.per_s)
-    over = {"at_least": "at least ", "measured": ""}.get(last.best.bound, "")
-    under = "more than " if first.best.bound == "at_most" else "at most " if first.best.bound == "at_least" else ""
-    return f"{over}{under}×{times} more requests per second {within}"
+    return f"{last.name} and {first.name} held every rate that was tried {within}: which carries more is open"
 
 
 def compared(found: Sequence[Findings]) -> Ratio | None:
@@ -95,7 +95,8 @@ def write_report(folder: Path, test: Test, found: Sequence[Findings]) -> Path:
     page = _template().render(
         test=test, found=found, headline=headline(found, test.objective_ms), ratio=compared(found),
         noises={one.name: noise(one.best_by_round) for one in found}, plots=drawn, pictures=pictures,
-        local=test.local, readable=readable, ms=_ms, files=sorted(path.name for path in folder.glob("*.csv*")),
+        local=test.local, described=_described, readable=readable, ms=_ms,
+        files=sorted(path.name for path in folder.glob("*.csv*")),
         batch=lambda one, m: one.windows[m.step].mean(BATCH_ITEMS), busy=lambda one, m: one.windows[m.step].busy_share,
     )  # fmt: skip
     path = folder / "report.html"
@@ -142,6 +143,14 @@ def _data_uri(figure: Figure) -> str:
 def _template() -> jinja2.Template:
     source = resources.files("loadtest").joinpath("report.html.jinja").read_text()
     return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(source)
+
+
+def _described(info: Mapping[str, Any]) -> str:
+    """What a service says of itself, as far as it does: another server's `/info` may hold anything."""
+    told = [str(info.get("model_id", "an unnamed model"))]
+    if isinstance(model := info.get("model"), dict):
+        told += [f"{name} {model[name]}" for name in ("device", "dtype", "workers") if name in model]
+    return ", ".join([*told, *([f"version {info['version']}"] if "version" in info else [])])
 
 
 def _ms(value: float) -> str:

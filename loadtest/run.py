@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from loadtest import options
+from loadtest.corpus import Corpus
 from loadtest.errors import LoadTestFailed
 from loadtest.findings import Findings, find
 from loadtest.machine import describe
@@ -22,6 +24,7 @@ from loadtest.protocols import PROTOCOLS
 from loadtest.report import Test, headline, write_report
 from loadtest.samples import join_csv
 from loadtest.service import Target, started
+from loadtest.stopping import Stopped, stoppable
 from loadtest.sweep import FULL, QUICK, Effort, Sweep
 from loadtest.terminal import closing_lines
 
@@ -32,26 +35,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 with a report, 1 where the test could not be believed."""
     args = _parser().parse_args(arguments)
     try:
-        _run(args)
+        with stoppable():
+            _run(args)
     except LoadTestFailed as error:
         print(f"\nThe load test has failed: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except Stopped as stopped:
         print("\nStopped; there is no report.", file=sys.stderr)
-        return 130
+        return stopped.exit_code
     return 0
 
 
 def _run(args: argparse.Namespace) -> None:
     began, machine = time.monotonic(), describe()
     date = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    args.out.mkdir(parents=True, exist_ok=True)
     effort = _effort(args)
+    rates = _rates(args, effort)
+    _require_folder(args.out)
+    if args.texts:
+        Corpus.of_file(args.texts, seed=0)  # raises where it could not be read later
     with tempfile.TemporaryDirectory() as folder, _targets(args) as targets:
         _say(f"Each step takes {effort.seconds + effort.warmup_s:g} s; there are {effort.rounds} rounds.")
-        sweep = Sweep(
-            targets, effort, args.slo_ms, _locust_options(args), Path(folder), _rates(args.rates, targets), _say
-        )
+        sweep = Sweep(targets, effort, args.slo_ms, _locust_options(args), Path(folder), rates, _say)
         visits = sweep.run()
         said = {target.name: (target.info(), target.metrics()) for target in targets}
         _say("Reading the figures.")
@@ -72,13 +77,13 @@ def _targets(args: argparse.Namespace) -> Iterator[list[Target]]:
     """The services that were named, or the same one without and with batching, started one after the other, so that
     neither disturbs the other's warm-up."""
     if args.target:
-        yield [Target(*one.split("=", 1)) for one in args.target]
+        yield args.target
         return
     with ExitStack() as stack:
         running = []
         for mode in MODES:
             _say(f"Starting the service with --batching {mode}.")
-            flags = ["--model", args.model, "--batching", mode, *shlex.split(args.serve_flags)]
+            flags = ["--model", args.model, "--batching", mode, *args.serve_flags]
             flags += ["--warmup", "quick"] if args.quick and "--warmup" not in flags else []
             running.append(stack.enter_context(started(mode, flags, args.out / f"service-{mode}.log")))
         yield running
@@ -96,21 +101,36 @@ def _effort(args: argparse.Namespace) -> Effort:
     return replace(effort, users=tuple(args.users)) if args.users is not None else effort
 
 
-def _rates(given: Sequence[str], targets: Sequence[Target]) -> dict[str, list[float]]:
-    """From `NAME=1,2,3`; raises LoadTestFailed for a name that is no target's."""
-    rates = {}
-    for one in given:
-        name, _, values = one.partition("=")
-        if name not in {target.name for target in targets}:
-            raise LoadTestFailed(f"--rates {one}: there is no service `{name}`.")
-        rates[name] = [float(value) for value in values.split(",")]
+def _rates(args: argparse.Namespace, effort: Effort) -> dict[str, list[float]]:
+    """The rates that were given, by service; raises LoadTestFailed where they do not fit the services."""
+    names = [target.name for target in args.target] or list(MODES)
+    for name in names:
+        if names.count(name) > 1:
+            raise LoadTestFailed(f"two services are called `{name}`; the report could not tell them apart.")
+    rates = dict(args.rates)
+    for name in rates:
+        if name not in names:
+            raise LoadTestFailed(f"--rates {name}=…: there is no service `{name}`, but {', '.join(names)}.")
+    for name in names:
+        if name not in rates and not effort.users:
+            raise LoadTestFailed(f"without a closed loop there are no rates for `{name}`; give some with --rates.")
     return rates
 
 
+def _require_folder(folder: Path) -> None:
+    """Make the folder of the report; raises LoadTestFailed where nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise LoadTestFailed(f"--out {folder} cannot be written to: {error.strerror}.") from error
+
+
 def _locust_options(args: argparse.Namespace) -> list[str]:
-    options = ["--protocol", args.protocol, "--traffic", args.traffic, "--list-items", str(args.list_items)]
-    options += ["--served-model", args.served_model] if args.served_model else []
-    return options + (["--texts", str(args.texts.resolve())] if args.texts else [])
+    passed = ["--protocol", args.protocol, "--traffic", args.traffic, "--list-items", str(args.list_items)]
+    passed += ["--served-model", args.served_model] if args.served_model else []
+    return passed + (["--texts", str(args.texts.resolve())] if args.texts else [])
 
 
 def _require_answers(found: Sequence[Findings]) -> None:
@@ -139,24 +159,33 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--quick", action="store_true", help="less than three minutes, for a first look")
-    add("--slo-ms", type=float, default=100.0, help="the objective: 99%% of requests are to be answered within it")
+    add(
+        "--slo-ms",
+        type=options.positive,
+        default=100.0,
+        help="the objective: 99%% of requests are to be answered within it",
+    )
     add("--out", type=Path, default=Path("report"), help="folder of the report")
     add("--model", default="bundled", help="what the started services serve, as for `python -m app serve`")
-    add("--serve-flags", default="", help="more flags for the started services, as one string")
+    add("--serve-flags", type=options.flags, default=[], help="more flags for the started services, as one string")
     add(
-        "--target", action="append", default=[], metavar="NAME=URL", help="a running service to test instead; repeat it"
-    )
+        "--target", type=options.target, action="append", default=[], metavar="NAME=URL",
+        help="a running service to test instead; repeat it",
+    )  # fmt: skip
     add("--protocol", choices=list(PROTOCOLS), default="convoy", help="how services are asked")
     add("--served-model", default="", help="the model that requests name (openai, infinity)")
     add("--traffic", choices=["single", "list", "mix"], default="single")
-    add("--list-items", type=int, default=32, help="passages in a list")
+    add("--list-items", type=options.count, default=32, help="passages in a list")
     add("--texts", type=Path, help="a file with a text in each line, instead of the built-in ones")
-    add("--rounds", type=int, help="how often everything is repeated")
-    add("--seconds", type=float, help="of each step in the open loop")
-    add("--closed-seconds", type=float, help="of each step in the closed loop")
-    add("--warmup-s", type=float, help="at the beginning of each step, not counted")
-    add("--rates", action="append", default=[], metavar="NAME=R,R,…", help="requests/s to send instead of finding them")
-    add("--users", type=int, nargs="*", help="levels of the closed loop; none leaves it out")
+    add("--rounds", type=options.count, help="how often everything is repeated")
+    add("--seconds", type=options.positive, help="of each step in the open loop")
+    add("--closed-seconds", type=options.positive, help="of each step in the closed loop")
+    add("--warmup-s", type=options.not_negative, help="at the beginning of each step, not counted")
+    add(
+        "--rates", type=options.rates, action="append", default=[], metavar="NAME=R,R,…",
+        help="requests/s to send instead of finding them",
+    )  # fmt: skip
+    add("--users", type=options.count, nargs="*", help="levels of the closed loop; none leaves it out")
     parser.set_defaults(command=shlex.join(["python", "-m", "loadtest.run", *sys.argv[1:]]))
     return parser
 

@@ -3,7 +3,8 @@
 import csv
 import gzip
 import re
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO, cast
 
@@ -54,6 +55,8 @@ COLUMNS = (
     *(f"{part}_ms" for part in BILL), "total_ms", "batch_items", "batch_tokens",
 )  # fmt: skip
 NAMES = {"target", "step", "outcome"}
+READ: Any = {"newline": "", "encoding": "utf-8-sig"}
+"""Spreadsheets begin a file with a mark that is no part of the first name."""
 
 
 def write_samples(samples: Iterable[Sample], path: Path) -> None:
@@ -86,16 +89,31 @@ class Table:
         return list(self._columns)
 
 
-def read_table(path: Path) -> Table:
-    """A CSV file with a line of names, gzipped where its name says so."""
-    with cast(TextIO, gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="")) as file:
-        reader = csv.reader(file)
-        names = next(reader, [])
-        rows = list(reader)
+def read_table(path: Path, only: Container[str] | None = None) -> Table:
+    """A CSV file with a line of names, gzipped where its name says so; `only` these columns, where they are named.
+
+    Raises OSError, or ValueError where it is no such table.
+    """
+    with cast(TextIO, gzip.open(path, "rt", **READ) if path.suffix == ".gz" else path.open(**READ)) as file:
+        try:
+            names, *rows = [row for row in csv.reader(file) if row] or [[]]
+        except (csv.Error, EOFError, zlib.error) as error:
+            raise ValueError(str(error)) from error
+    for row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"a line has {len(row)} values where {len(names)} columns have names")
     columns: dict[str, NDArray[Any]] = {}
     for name, values in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
-        columns[name] = np.array(values) if name in NAMES else np.array([float(value or "nan") for value in values])
+        if only is None or name in only:
+            columns[name] = np.array(values) if name in NAMES else np.array([_number(value, name) for value in values])
     return Table(columns)
+
+
+def _number(value: str, column: str) -> float:
+    try:
+        return float(value or "nan")
+    except ValueError:
+        raise ValueError(f"`{value}` in the column `{column}` is no number") from None
 
 
 def join_csv(parts: Iterable[tuple[str, int, Path]], path: Path) -> None:

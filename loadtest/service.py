@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class Target(NamedTuple):
         try:
             with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=30) as answer:
                 return bytes(answer.read())
-        except OSError:
+        except (OSError, HTTPException):
             return b""
 
 
@@ -84,7 +85,7 @@ def _await_ready(target: Target, process: "subprocess.Popen[bytes]", log: Path) 
             with urllib.request.urlopen(target.url + "/ready", timeout=5) as answer:
                 if answer.status == 200:
                     return
-        except OSError:
+        except (OSError, HTTPException):
             time.sleep(0.1)
     raise LoadTestFailed(f"The service `{target.name}` was not ready within {READY_WITHIN_S} s; see {log}.")
 

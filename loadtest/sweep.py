@@ -121,7 +121,7 @@ class Sweep:
 
     def _visit(self, target: Target, number: int, steps: list[Step]) -> Visit:
         mine = self.visits.setdefault(target.name, [])
-        stem = self.folder / f"{target.name}-{len(mine)}"
+        stem = self.folder / str(sum(map(len, self.visits.values())))
         head = f"round {number}/{self.effort.rounds}  {target.name:<10}"
         mine.append(visit(target, steps, number, self.options, stem, lambda line: self.tell(f"{head} {line}")))
         return mine[-1]

@@ -1,6 +1,7 @@
 """A visit: one run of locust that plays some steps against one service."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -87,6 +88,6 @@ def _environment() -> dict[str, str]:
 
 def _reason(log: Path) -> str:
     """The sentence our own code wrote, or the last line there is."""
-    lines = [line for line in log.read_text().splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("The load test has not begun")]
+    lines = [line for line in log.read_text().splitlines() if re.search(r"\w", line)]  # tables end in a rule
+    ours = [line for line in lines if line.startswith("The load test")]
     return (ours or lines or ["It said nothing."])[-1]

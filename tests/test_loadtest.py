@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
-from loadtest.analysis import MaxRate, max_rate, noise, ratio
+from loadtest.analysis import Bound, MaxRate, max_rate, noise, ratio
 from loadtest.arrivals import SHAPES, arrivals_s, length_s, level_at, peak_of, steady
 from loadtest.corpus import Corpus
 from loadtest.errors import LoadTestFailed
@@ -23,6 +23,7 @@ from loadtest.traffic import Played, Traffic, TrafficOver
 from loadtest.workload import PROBES, Workload, outcome_of
 
 UNIT = [0.6, 0.8]
+BOUNDS: tuple[Bound, ...] = ("measured", "at_least", "at_most")
 
 
 def test_queries_are_short_passages_long_and_no_two_alike() -> None:
@@ -250,11 +251,26 @@ def test_a_bound_that_was_not_reached_is_no_measure() -> None:
 def test_the_ratio_keeps_the_spread_of_its_rounds() -> None:
     on, off = MaxRate(300, "measured"), MaxRate(100, "measured")
     found = ratio(on, off, [(MaxRate(330, "measured"), off), (MaxRate(270, "measured"), off), (None, off)])
-    assert (found.value, found.least, found.most) == (3, 2.7, 3.3)
+    assert found is not None
+    assert (found.value, found.least, found.most, found.claim) == (3, 2.7, 3.3, "")
     noisy = noise([MaxRate(90, "measured"), MaxRate(110, "measured")])
     assert noisy is not None
     assert (noisy.least, noisy.most) == pytest.approx((0.9, 1.1))
     assert noise([on]) is None
+
+
+def test_a_ratio_of_bounds_is_a_bound_or_nothing() -> None:
+    measured, more, less = (MaxRate(100, bound) for bound in BOUNDS)
+    claims = {
+        (over.bound, under.bound): found.claim if (found := ratio(over, under, [])) is not None else None
+        for over in (measured, more, less)
+        for under in (measured, more, less)
+    }
+    assert claims == {
+        ("measured", "measured"): "", ("measured", "at_least"): "at most ", ("measured", "at_most"): "more than ",
+        ("at_least", "measured"): "at least ", ("at_least", "at_least"): None, ("at_least", "at_most"): "more than ",
+        ("at_most", "measured"): "less than ", ("at_most", "at_least"): "less than ", ("at_most", "at_most"): None,
+    }  # fmt: skip
 
 
 BEFORE = """# TYPE convoy_batch_items histogram

@@ -55,7 +55,7 @@ def test_batching_is_found_to_carry_more(reported: Reported) -> None:
     assert on["best"]["per_s"] > 60
     assert reported.results["headline"].startswith("at least ×")
     assert reported.results["ratio"]["value"] > 2
-    assert "on / off: ×" in reported.said
+    assert "on / off: at least ×" in reported.said
 
 
 def test_without_batching_the_device_serves_one_at_a_time(reported: Reported) -> None:

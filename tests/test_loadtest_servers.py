@@ -55,7 +55,7 @@ class Server(BaseHTTPRequestHandler):
         self._send(orjson.dumps([(numbers / np.linalg.norm(numbers)).tolist()]))
 
     def do_GET(self) -> None:
-        self._send(b"{}")
+        self._send(b'{"scheduler": [1], "settings": 2, "model": "mine"}' if self.path == "/info" else b"}{ no metrics")
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
@@ -96,6 +96,7 @@ def test_a_server_that_is_no_convoy_is_tested_all_the_same(tmp_path: Path) -> No
         assert run.main([*arguments, "--protocol", "tei", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count("<img") == 3, "no plots of what this server does not tell"
+    assert "an unnamed model" in page
 
 
 def test_a_service_that_is_not_there_is_said_to_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +112,7 @@ def test_a_service_that_is_not_there_is_said_to_be_missing(tmp_path: Path, capsy
         "--users",
     ]
     assert run.main([*arguments, "--out", str(tmp_path)]) == 1
-    assert "/embed answered 0 before the test began" in capsys.readouterr().err
+    assert "nothing answers at http://127.0.0.1:9/embed: " in capsys.readouterr().err
 
 
 def test_a_service_that_does_not_start_is_said_to_have_ended(

@@ -119,7 +119,10 @@ def test_the_law_in_info_is_the_one_that_is_forecast_with() -> None:
     assert off is not None
     assert off.service.max_items == 1
     assert law_of({}) is None
-    assert law_of({"scheduler": None, "settings": {}}) is None
+    others: list[dict[str, Any]] = [{"scheduler": None, "settings": {}}, {"scheduler": [1], "settings": 2}]
+    assert [law_of(other) for other in others] == [None, None]
+    idle = {**INFO["scheduler"], "batch_base_ms": 0, "batch_ms_per_1000_tokens": 0}
+    assert law_of({**INFO, "scheduler": idle}) is None
 
 
 @pytest.mark.usefixtures("briefly")
@@ -154,4 +157,4 @@ def test_lengths_come_from_any_table_with_tokens(tmp_path: Path) -> None:
     file.write_text("tokens,items\n12,1\n,1\n60,4\n")
     assert lengths_in(read_table(file)).tolist() == [12.0, 15.0]
     file.write_text("words\n3\n")
-    assert len(lengths_in(read_table(file))) == 1
+    assert len(lengths_in(read_table(file))) == 0
