@@ -9,18 +9,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_the_gpu_check_runs_on_a_cpu_as_well() -> None:
     command = [
-        sys.executable,
-        "-m",
-        "benchmarks.gpu",
-        "--device",
-        "cpu",
-        "--dtype",
-        "float32",
-        "--seconds",
-        "1",
-        "--connections",
-        "8",
-    ]
+        sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--dtype", "float32", "--seconds", "1",
+        "--connections", "8", "--quick",
+    ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "least cosine to float32 on a CPU, all at once: 1.000000" in done.stdout

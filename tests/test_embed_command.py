@@ -158,7 +158,7 @@ def test_a_service_that_comes_back_is_gone_on_with(serve: Serve, jsonl: Path, tm
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_goes_on_where_it_was(
-    serve: Serve, jsonl: Path, tmp_path: Path, number: signal.Signals
+    serve: Serve, fake_server: RunningServer, jsonl: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     server, target = serve("--model", SLOW, "--max-batch-items", "8"), tmp_path / "v.npy"
     with subprocess.Popen(command(server.url, jsonl, target), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -174,7 +174,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
     done = run(server.url, jsonl, target)
     assert done.returncode == 0, done.stderr
     assert server.accepted() - before == 2000 - progress["rows_done"]
-    assert np.array_equal(np.load(target), expected(server, TEXTS))
+    assert np.array_equal(np.load(target), expected(fake_server, TEXTS))
 
 
 def until_rows(server: RunningServer, n: int) -> None:

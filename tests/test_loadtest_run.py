@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from loadtest import plan, run, theory
+from loadtest import plan, run, sweep, theory
+from loadtest.steps import warmup_step
 from tests.browser import Browser
 
 SLOW = "fake://?dim=8&base_ms=100&item_ms=2"
@@ -38,6 +39,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_say", lines.append)
         patch.setattr(theory, "ARRIVALS", 10_000)
+        patch.setattr(sweep, "WARM_UP", warmup_step(users=8, seconds=1))
         code = run.main(
             ["--model", SLOW, "--slo-ms", "1500", "--out", str(folder), "--seconds", "1.5", "--warmup-s", "0.3",
              "--rounds", "2", "--users", "8", "--closed-seconds", "1", "--quick",

@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.vectorizers import load_vectorizer
 from app.vectorizers.base import ModelInfo, Vectorizer
 from app.vectorizers.devices import granted_cores
-from app.vectorizers.engine import parts
+from app.vectorizers.parts import parts
 
 STEPS = 5 + len(SIZES)
 

@@ -2,7 +2,7 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -19,6 +19,7 @@ from app.vectorizers.forward import Forward
 from app.vectorizers.forward.cuda import SLOTS, CudaForward
 from app.vectorizers.forward.padded import PaddedForward
 from app.vectorizers.loading import CHECK_TEXTS, Loaded
+from app.vectorizers.parts import parts
 from app.vectorizers.sources import ModelSource
 from app.vectorizers.tokenizer import TokenIds
 from app.vectorizers.warmup import LAST_TOKENS, LIMIT_S, TEXT_TOKENS, Budget, Thoroughness, describe_steps, sweep
@@ -236,14 +237,3 @@ class Engine(ABC):
         log.info("measured how many workers pay", texts_per_s_by_workers=found)
         pay = workers_that_pay(measured)
         return pay + SPARE, pay, {"texts_per_s_by_workers": found}
-
-
-def parts(texts: Sequence[TokenIds], max_tokens: int) -> Iterator[Sequence[TokenIds]]:
-    """Split texts, in their order, so that each part holds at most `max_tokens` or is one text."""
-    start = tokens = 0
-    for end, text in enumerate(texts):
-        if end > start and tokens + text.n_tokens > max_tokens:
-            yield texts[start:end]
-            start, tokens = end, 0
-        tokens += text.n_tokens
-    yield texts[start:]
