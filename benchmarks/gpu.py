@@ -180,7 +180,8 @@ async def drive(url: str, connections: int, seconds: float) -> tuple[float, floa
 def report_http(device: str, warmup: str, connections: int, seconds: float) -> None:
     """Single texts through the whole service, in a process of its own."""
     port = free_port()
-    command = ["-m", "app", "serve", "--device", device, "--port", str(port), "--log-level", "error", "--warmup", warmup]
+    command = ["-m", "app", "serve", "--device", device, "--port", str(port), "--warmup", warmup]
+    command += ["--log-level", "error"]
     with server(command, port, "/ready") as url:
         asyncio.run(drive(url + "/embed", connections, min(2, seconds)))
         for count in (1, connections):

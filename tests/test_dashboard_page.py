@@ -89,7 +89,7 @@ def test_without_traffic_it_says_how_to_send_some(page: Browser, serve: Serve) -
 
 
 def test_a_model_that_loads_is_not_taken_for_one_that_is_idle(page: Browser, serve: Serve) -> None:
-    server = serve(ready=False)
+    server = serve("--warmup", "quick", ready=False)
     with shown(page, server):
         assert page.text("verdict") == "The model is still loading."
         page.until("document.getElementById('verdict').textContent.startsWith('Nothing')", timeout_s=120)

@@ -89,7 +89,7 @@ def test_correlation_with_human_judgement_is_the_published_one(real_server: Runn
 
 
 def test_sigterm_with_200_in_flight_loses_none(serve: Serve) -> None:
-    server = serve()
+    server = serve("--warmup", "quick")
 
     async def main() -> list[Answered]:
         async with server.crowd() as crowd:
@@ -106,7 +106,7 @@ def test_sigterm_with_200_in_flight_loses_none(serve: Serve) -> None:
 
 
 def test_three_workers_on_one_cpu_give_the_same_vectors(serve: Serve, reference: SentenceTransformer) -> None:
-    server = serve("--dtype", "float32", "--workers", "3", "--max-batch-tokens", "256")
+    server = serve("--dtype", "float32", "--workers", "3", "--max-batch-tokens", "256", "--warmup", "quick")
     texts = [f"{i} {word}" for i in range(20) for word in WORDS]
     found = np.array([row_of(answer) for answer in server.embed_all(*texts)])
     assert (found * encode(reference, texts)).sum(axis=1).min() >= 0.99999

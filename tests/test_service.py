@@ -67,7 +67,7 @@ def test_info_shows_the_values_in_effect_and_no_secret(serve: Serve) -> None:
 
 
 def test_the_port_opens_at_once_and_readiness_waits_for_the_model(serve: Serve) -> None:
-    server = serve(ready=False)  # the real model takes seconds to load
+    server = serve("--warmup", "quick", ready=False)  # the real model takes seconds to load
     with server.client() as client:
         assert client.get("/health").status_code == 200
         early = client.get("/ready")
