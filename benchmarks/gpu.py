@@ -26,6 +26,7 @@ from app.vectorizers.loading import LoadedModel
 from app.vectorizers.sources import find_model
 from app.vectorizers.text import TextVectorizer
 from app.vectorizers.tokenizer import TokenIds
+from app.vectorizers.warmup import Thoroughness
 from benchmarks.load import free_port, server
 
 WORDS = ("card", "account", "where", "money", "please", "help", "arrived", "exchange", "rate", "top-up", "PIN", "why?")
@@ -198,7 +199,8 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=128)
     parser.add_argument("--quick", action="store_true", help="fewer texts and a quick warm-up: to see that it runs")
     args = parser.parse_args()
-    warmup, n_texts = ("quick", 30) if args.quick else ("full", 200)
+    warmup: Thoroughness = "quick" if args.quick else "full"
+    n_texts = 30 if args.quick else 200
     if args.device.startswith("cuda") and not torch.cuda.is_available():
         sys.exit("No CUDA device is visible here; try --device cpu to see what this check does.")
 
