@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from loadtest.analysis import MaxRate, max_rate
+from loadtest.fit import fitted
 from loadtest.forecast import TYPICAL_TOKENS, Forecast, Law, devices_in, forecast, law_of, lengths_in, other_ms_in
 from loadtest.measures import PERCENTILES, Measure, measure
 from loadtest.metrics import Window
@@ -32,6 +33,7 @@ class Findings:
     """The highest rate within the objective."""
     best_by_round: Sequence[MaxRate | None]
     law: Law | None
+    """As its batches had it, where there were enough; otherwise as the service says."""
     lengths: "np.ndarray[Any, np.dtype[np.float64]]"
     """Tokens of the texts that were sent; of a typical one, where the service does not count them."""
     forecast: Forecast | None
@@ -56,13 +58,26 @@ def find(name: str, visits: Sequence[Visit], info: Mapping[str, Any], metrics: s
     lengths = lengths_in(concatenated([visit.samples for visit in visits]))
     if not len(lengths):
         lengths = np.array([TYPICAL_TOKENS])
+    best = max_rate(opened, objective_ms)
     law = law_of(info, devices_in(metrics), other_ms_in(_quiet(visits, opened)))
+    if law is not None and (at_a_time := _side_by_side(info)):
+        held = [one for one in opened if not one.client_limited and (best is None or one.level <= best.per_s)]
+        law = fitted(law, [concatenated([visit.of(one.step) for visit in visits]) for one in held], at_a_time)
     return Findings(
         name, info, opened, [one for one in in_order if one.loop == "closed"], rounds,
         {name: Window.of([visit.marks[name] for visit in _having(visits, step)]) for name, step in steps.items()},
-        max_rate(opened, objective_ms), [max_rate(one, objective_ms) for one in rounds],
+        best, [max_rate(one, objective_ms) for one in rounds],
         law, lengths, forecast(law, lengths, objective_ms) if law is not None else None,
     )  # fmt: skip
+
+
+def _side_by_side(info: Mapping[str, Any]) -> int:
+    """How many batches its device runs at a time, so that a forward's time tells what a batch takes; 0 where it does
+    not: a card's forwards queue up behind each other."""
+    model = info.get("model")
+    if not isinstance(model, Mapping) or str(model.get("device", "cuda")).startswith("cuda"):
+        return 0
+    return max(1, int(model.get("side_by_side") or 1))
 
 
 def _having(visits: Sequence[Visit], step: Step) -> list[Visit]:

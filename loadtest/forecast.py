@@ -1,5 +1,6 @@
 """The forecast: what a service should carry, by the law that it has learnt and the theory of its queue."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,13 @@ from loadtest.theory import Service, max_rate_per_s, play
 OTHER_MS = 3.0
 """Time outside queue and forward, where nothing was measured: parsing, tokenizing, answering, the network."""
 TYPICAL_TOKENS = 20.0
+MEAN_TO_DEVIATION = math.sqrt(math.pi / 2)
+"""The standard deviation over the mean absolute one, where errors are normal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """One replica: its law of service, by how much that is usually wrong (a share), and what comes besides."""
+    """One replica: its law of service, by how much that may be wrong (a share), and what comes besides."""
 
     service: Service
     error: float
@@ -29,9 +32,21 @@ class Law:
         limits = [f"{one.max_items} inputs"] + ([f"{one.max_tokens:.0f} tokens"] if np.isfinite(one.max_tokens) else [])
         return (
             f"{one.base_s * 1e3:.2f} ms + {one.token_s * 1e6:.2f} ms per 1000 tokens a batch (±{self.error:.1%}), "
-            f"batches of up to {' or '.join(limits)}, {one.devices} device{'s' if one.devices > 1 else ''}, "
+            f"which scatters by {one.scatter:.0%}; batches of up to {' or '.join(limits)}, {one.devices} at a time, "
             f"{self.other_ms:.1f} ms besides"
         )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        endless = not np.isfinite(self.service.max_tokens)
+        service = {**self.service._asdict(), **({"max_tokens": None} if endless else {})}
+        return {"service": service, "error": self.error, "other_ms": self.other_ms}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> "Law":
+        """What `as_dict` made; raises LookupError or TypeError where it is something else."""
+        service: dict[str, Any] = {name: np.inf if value is None else value for name, value in told["service"].items()}
+        return cls(Service(**service), told["error"], told["other_ms"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +66,21 @@ def devices_in(metrics: str) -> int:
 def law_of(info: Mapping[str, Any], devices: int = 1, other_ms: float = OTHER_MS) -> Law | None:
     """From what a service says of itself in `/info`; None where it does not say it.
 
-    While single texts come, batches are no larger than `short_batch_tokens`: what reaches most of the throughput.
+    While single texts come, batches are no larger than `short_batch_tokens`: what reaches most of the throughput. The
+    error that a service tells is the mean of single batches, so that it is their scatter as well.
     """
     try:
         scheduler, settings = info["scheduler"], info["settings"]
+        error = float(scheduler["prediction_error"])
         service = Service(
             base_s=float(scheduler["batch_base_ms"]) / 1e3,
             token_s=float(scheduler["batch_ms_per_1000_tokens"]) / 1e6,
             max_items=int(settings["max_batch_items"]) if settings["batching"] else 1,
             max_tokens=float(min(scheduler["max_batch_tokens"], scheduler["short_batch_tokens"])),
             devices=devices,
+            scatter=error * MEAN_TO_DEVIATION,
         )
-        law = Law(service, float(scheduler["prediction_error"]), other_ms)
+        law = Law(service, error, other_ms)
     except (LookupError, TypeError, ValueError):  # another server's page of that name, or one that is still loading
         return None
     return law if service.base_s + service.token_s > 0 else None

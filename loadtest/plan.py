@@ -11,6 +11,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,10 +130,11 @@ def _from_report(args: argparse.Namespace) -> tuple[Law, NDArray[np.float64], di
         raise LoadTestFailed(f"--report {args.report} holds no results.json to read: {error}.") from error
     try:
         target = results["targets"][-1] if args.target is None else _named(results["targets"], args.target)
-        other_ms = args.other_ms if args.other_ms is not None else target["other_ms"] or OTHER_MS
-        law = law_of(target["info"], target["devices"], other_ms)
-        if law is None:
+        if target["law"] is None:
             raise LoadTestFailed(f"The report has no law of service for `{target['name']}`.")
+        law = Law.from_dict(target["law"])
+        if args.other_ms is not None:
+            law = replace(law, other_ms=args.other_ms)
         best = target["best"]
         known = best is not None and best["bound"] == "measured"
         measured = {"objective_ms": results["test"]["objective_ms"], "per_s": best["per_s"]} if known else None

@@ -120,7 +120,8 @@ def _plots(found: Sequence[Findings], objective_ms: float) -> list[Plot]:
 TEXTS = {
     "latency": "Open loop: requests come at random moments, whatever became of those before them, and their time "
     "counts from the moment they were due. Lines are medians over the rounds, bands their spread; hollow points were "
-    "limited by the client. Dashed: what queueing theory says with the law of service that the service has learnt.",
+    "limited by the client. Dashed: what queueing theory says with the law of service of the batches that ran at rates "
+    "which held.",
     "goodput": "A good service follows the dotted line up to its capacity and then stays level. One that falls again "
     "works for answers that nobody waits for any more.",
     "outcomes": "Every request that came due, in all rounds. A refusal is not an answer, however quick it was. "
@@ -195,8 +196,7 @@ def _results(test: Test, found: Sequence[Findings]) -> dict[str, Any]:
                 "best": one.best._asdict() if one.best is not None else None,
                 "best_by_round": [best._asdict() if best is not None else None for best in one.best_by_round],
                 "forecast": asdict(one.forecast) if one.forecast is not None else None,
-                "other_ms": one.law.other_ms if one.law is not None else None,
-                "devices": one.law.service.devices if one.law is not None else 1,
+                "law": one.law.as_dict() if one.law is not None else None,
                 "levels": [_flat(measure) for measure in one.steps],
                 "info": one.info,
             }

@@ -20,7 +20,8 @@ SETTLING = 0.1
 
 class Service(NamedTuple):
     """A batch takes `base_s + item_s·items + token_s·tokens`, and holds at most so many of either; one of `devices`
-    that is free takes it."""
+    that is free takes it. Single batches take longer or shorter, log-normally with mean 1: `scatter` is the standard
+    deviation of the logarithm."""
 
     base_s: float
     item_s: float = 0.0
@@ -28,6 +29,7 @@ class Service(NamedTuple):
     max_items: int = 512
     max_tokens: float = float("inf")
     devices: int = 1
+    scatter: float = 0.0
 
     def seconds(self, items: int, tokens: float) -> float:
         """How long one batch takes."""
@@ -53,8 +55,9 @@ def play(rate_per_s: float, service: Service, lengths: NDArray[np.float64], *, s
     rng = np.random.default_rng(seed)
     arrived = np.cumsum(rng.exponential(size=ARRIVALS)) / rate_per_s
     tokens = rng.choice(lengths, size=ARRIVALS)
+    factors = rng.lognormal(-(service.scatter**2) / 2, service.scatter, size=ARRIVALS)
     if service.max_items == 1 and service.devices == 1:
-        return _one_by_one(arrived, service.base_s + service.item_s + service.token_s * tokens)
+        return _one_by_one(arrived, factors * (service.base_s + service.item_s + service.token_s * tokens))
     arrivals, until = arrived.tolist(), np.concatenate([[0.0], np.cumsum(tokens)]).tolist()
     batches: list[tuple[int, float, float]] = []  # items, start, end
     free = [0.0] * service.devices
@@ -64,7 +67,7 @@ def play(rate_per_s: float, service: Service, lengths: NDArray[np.float64], *, s
         last = min(bisect_right(arrivals, start, first), first + service.max_items)
         if until[last] - until[first] > service.max_tokens:
             last = max(first + 1, bisect_right(until, until[first] + service.max_tokens, first, last) - 1)
-        end = start + service.seconds(last - first, until[last] - until[first])
+        end = start + factors[len(batches)] * service.seconds(last - first, until[last] - until[first])
         batches.append((last - first, start, end))
         heapq.heappush(free, end)
         first = last

@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from loadtest import plan, run
+from loadtest.forecast import Law
+from loadtest.theory import Service
 from tests.server import ROOT
 
 URL = "http://127.0.0.1:9"
@@ -127,14 +129,8 @@ def test_locust_ends_at_once_with_a_sentence(arguments: list[str], says: str) ->
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """A folder with the figures of a report, as far as the planner reads them."""
-    info = {
-        "scheduler": {
-            "batch_base_ms": 100.0, "batch_ms_per_1000_tokens": 2.0, "prediction_error": 0.05,
-            "max_batch_tokens": 100_000, "short_batch_tokens": 450,
-        },
-        "settings": {"batching": True, "max_batch_items": 512},
-    }  # fmt: skip
-    target = {"name": "on", "other_ms": 1.0, "devices": 1, "info": info, "best": None}
+    law = Law(Service(0.1, token_s=2e-6, max_tokens=450), error=0.05, other_ms=1.0)
+    target = {"name": "on", "law": law.as_dict(), "best": None}
     (tmp_path / "results.json").write_bytes(orjson.dumps({"targets": [target], "test": {"objective_ms": 100}}))
     return tmp_path
 

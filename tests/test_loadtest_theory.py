@@ -3,18 +3,22 @@
 The service is the production batcher on a virtual clock, so that no busy machine is in the way.
 """
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from loadtest import plan, theory
 from loadtest.analysis import MaxRate, max_rate
 from loadtest.errors import LoadTestFailed
+from loadtest.fit import fitted
 from loadtest.forecast import Law, expected_ms, forecast, law_of, lengths_in
 from loadtest.measures import Measure, measure
-from loadtest.samples import Sample, read_table, write_samples
+from loadtest.samples import Sample, Table, read_table, write_samples
 from loadtest.steps import open_step
 from loadtest.theory import Service, capacity_per_s, max_rate_per_s, play
 from tests import queueing
@@ -114,7 +118,11 @@ INFO: dict[str, Any] = {
 def test_the_law_in_info_is_the_one_that_is_forecast_with() -> None:
     law = law_of(INFO, other_ms=2.0)
     assert law is not None
-    assert law.service == Service(0.1, 0.0, 0.002, 512, 450.0, 1)
+    assert law.service._replace(scatter=0) == Service(0.1, 0.0, 0.002, 512, 450.0, 1)
+    assert law.service.scatter == pytest.approx(0.0627, abs=1e-4)
+    assert Law.from_dict(orjson.loads(orjson.dumps(law.as_dict()))) == law
+    endless = replace(law, service=law.service._replace(max_tokens=math.inf))
+    assert Law.from_dict(orjson.loads(orjson.dumps(endless.as_dict()))) == endless
     off = law_of({**INFO, "settings": {"batching": False, "max_batch_items": 512}})
     assert off is not None
     assert off.service.max_items == 1
@@ -133,6 +141,47 @@ def test_a_forecast_is_as_uncertain_as_the_law() -> None:
     at_the_limit = expected_ms(law, LENGTHS, found.per_s)
     assert at_the_limit["p99"] == pytest.approx(500, rel=0.02)
     assert at_the_limit["wait"] < at_the_limit["p50"] < at_the_limit["p95"]
+
+
+def level_of(service: Service, rate_per_s: float, slower: float = 1.0) -> Table:
+    """What clients see of batches of 1 to 60 items of 10 tokens that take as long as the law says, but scatter."""
+    rng = np.random.default_rng(int(rate_per_s))
+    items = np.repeat(rng.integers(1, 61, size=400), 3).astype(float)  # three answers of each batch are looked at
+    noise = np.repeat(rng.lognormal(-(service.scatter**2) / 2, service.scatter, size=400), 3)
+    seconds = slower * noise * (service.base_s + service.token_s * 10 * items)
+    columns = {
+        "outcome": np.full(1200, "answered"), "counted": np.ones(1200), "batch_items": items,
+        "batch_tokens": 10 * items, "forward_ms": 1e3 * seconds,
+    }  # fmt: skip
+    return Table(columns)
+
+
+def test_the_law_of_batches_that_ran_is_found_with_its_scatter_and_how_far_levels_lie_from_it() -> None:
+    true = Service(0.008, token_s=0.0002, devices=2, scatter=0.3)
+    told = Law(Service(0.001, item_s=0.5, token_s=0.01), error=0.5)
+    found = fitted(told, [level_of(true, 10), level_of(true, 20, slower=1.2)], side_by_side=2)
+    assert found.service.base_s == pytest.approx(1.1 * true.base_s, rel=0.1)
+    assert found.service.token_s == pytest.approx(1.1 * true.token_s, rel=0.1)
+    assert found.service.scatter == pytest.approx(0.31, abs=0.03)
+    assert (found.service.item_s, found.service.devices) == (0, 2)
+    assert found.error == pytest.approx(0.1, abs=0.04)
+    alike = level_of(true, 10).where(level_of(true, 10)["batch_items"] == 1)
+    shape = fitted(told, [alike] * 10, 2).service
+    assert shape.token_s / shape.base_s == pytest.approx(told.service.token_s / told.service.base_s)
+    assert shape.base_s + 10 * shape.token_s == pytest.approx(true.base_s + 10 * true.token_s, rel=0.25)
+    assert fitted(told, [], 2) == fitted(told, [level_of(true, 10).where(np.arange(1200) < 90)], 2) == told
+
+
+@pytest.mark.usefixtures("briefly")
+def test_batches_that_scatter_carry_less_within_an_objective() -> None:
+    steady = Service(0.1, token_s=0.002, max_tokens=450)
+    rates = [max_rate_per_s(steady._replace(scatter=scatter), LENGTHS, 0.5) for scatter in (0.0, 0.3)]
+    assert rates[1] < 0.9 * rates[0]
+    alone = OFF._replace(scatter=0.3)
+    run = play(5.0, alone, LENGTHS)
+    services_s = run.latencies_s - run.waits_s
+    assert services_s.mean() == pytest.approx(BASE_S + ITEM_S, rel=0.02)
+    assert np.log(services_s).std() == pytest.approx(0.3, rel=0.05)
 
 
 @pytest.mark.usefixtures("briefly")
