@@ -166,7 +166,7 @@ def test_the_law_of_batches_that_ran_is_found_with_its_scatter_and_how_far_level
     assert (found.service.item_s, found.service.devices) == (0, 2)
     assert found.error == pytest.approx(0.1, abs=0.04)
     alike = level_of(true, 10).where(level_of(true, 10)["batch_items"] == 1)
-    shape = fitted(told, [alike] * 10, 2).service
+    shape = fitted(told, [alike] * 20, 2).service
     assert shape.token_s / shape.base_s == pytest.approx(told.service.token_s / told.service.base_s)
     assert shape.base_s + 10 * shape.token_s == pytest.approx(true.base_s + 10 * true.token_s, rel=0.25)
     assert fitted(told, [], 2) == fitted(told, [level_of(true, 10).where(np.arange(1200) < 90)], 2) == told
