@@ -19,6 +19,9 @@ KNEE_TOKENS = 200.0
 CLEAR = 4.0
 """So many standard errors from 0 a slope must be, to be believed."""
 
+TENTH = 1.2816
+"""So many standard deviations from the mean a tenth of a normal distribution begins."""
+
 Numbers = NDArray[np.float64]
 
 
@@ -49,10 +52,9 @@ def fitted(law: Law, levels: Sequence[Table], side_by_side: int) -> Law:
         return base_s + token_s * of.tokens
 
     logs = np.log(together.seconds / foretold_s(together))
-    spread = (logs - _mean(logs, together.weight)) ** 2
     means = [_mean(one.seconds, one.weight) / _mean(foretold_s(one), one.weight) for one in each]
     service = law.service._replace(
-        base_s=base_s, item_s=0.0, token_s=token_s, scatter=math.sqrt(_mean(spread, together.weight)),
+        base_s=base_s, item_s=0.0, token_s=token_s, scatter=_deviation(logs, together.weight),
         devices=law.service.devices * max(1, side_by_side),
     )  # fmt: skip
     return replace(law, service=service, error=max(abs(mean - 1) for mean in means))
@@ -86,6 +88,15 @@ def _scaled(service: Service, batches: Batches) -> tuple[float, float]:
     known_s = service.base_s + service.token_s * batches.tokens
     factor = _mean(batches.seconds, batches.weight) / _mean(known_s, batches.weight)
     return factor * service.base_s, factor * service.token_s
+
+
+def _deviation(values: Numbers, weight: Numbers) -> float:
+    """The standard deviation, by what lies between the tenths at both ends: a single pause of the machine is no part of
+    a law."""
+    order = np.argsort(values)
+    upto = np.cumsum(weight[order])
+    low, high = values[order][np.searchsorted(upto, [0.1 * upto[-1], 0.9 * upto[-1]])]
+    return float(high - low) / (2 * TENTH)
 
 
 def _mean(values: Numbers, weight: Numbers) -> float:
