@@ -165,7 +165,9 @@ def test_the_law_of_batches_that_ran_is_found_with_its_scatter_and_how_far_level
     assert found.service.scatter == pytest.approx(0.31, abs=0.04)
     stalled = level_of(true, 10)
     stalled["forward_ms"][:9] = 1000
-    assert fitted(told, [stalled, stalled], 2).service.scatter == pytest.approx(0.3, abs=0.06), "three stalls change little"
+    assert fitted(told, [stalled, stalled], 2).service.scatter == pytest.approx(0.3, abs=0.06), (
+        "three stalls change little"
+    )
     assert (found.service.item_s, found.service.devices) == (0, 2)
     assert found.error == pytest.approx(0.1, abs=0.04)
     alike = level_of(true, 10).where(level_of(true, 10)["batch_items"] == 1)
