@@ -141,10 +141,23 @@ def _tracing() -> "Tracing":
     return Tracing()
 
 
+def _example(service: Service) -> tuple[str, str]:
+    """A path and a JSON body to try."""
+    model = service.model()
+    if model is None or model.kind == "embedding":
+        return "/embed", '{"inputs": "Where is my card?"}'
+    if len(model.labels) == 1:
+        return "/rerank", '{"query": "Where is my card?", "texts": ["It was sent on Monday.", "A walk on the beach."]}'
+    return "/predict", '{"inputs": "Where is my card?"}'
+
+
 def serve(settings: Settings) -> int:
     """Serve until told to stop; returns the exit code."""
     app, service = create_app(settings)
-    server = Server(app, service, settings.host, settings.port, asks_for_key=settings.key() is not None)
+    server = Server(
+        app, service, settings.host, settings.port, asks_for_key=settings.key() is not None,
+        example=lambda: _example(service),
+    )  # fmt: skip
     if settings.exit_on_dead_worker:
         service.on_fatal = server.fail
     server.run()

@@ -95,8 +95,16 @@ class Server(uvicorn.Server):
     """Drains first, while the port still answers; then closes, and ends with 0, or with 1 where something failed."""
 
     def __init__(
-        self, app: Callable[..., object], service: Served, host: str, port: int, *, asks_for_key: bool
+        self,
+        app: Callable[..., object],
+        service: Served,
+        host: str,
+        port: int,
+        *,
+        asks_for_key: bool,
+        example: Callable[[], tuple[str, str]],
     ) -> None:
+        """`example`: a path and a JSON body that the model which is ready then answers."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -115,6 +123,7 @@ class Server(uvicorn.Server):
         )
         self._service = service
         self._asks_for_key = asks_for_key
+        self._example = example
         self._stopping: asyncio.Task[None] | None = None
         self.exit_code = 0
 
@@ -126,10 +135,8 @@ class Server(uvicorn.Server):
         await self._service.became_ready.wait()
         log.info(f"serving on {self.url} · documentation at {self.url}/docs")
         key = " -H 'authorization: Bearer '\"$CONVOY_API_KEY\"" if self._asks_for_key else ""
-        log.info(
-            f"try it: curl {self.url}/embed{key} -H 'content-type: application/json' "
-            """-d '{"inputs": "Where is my card?"}'"""
-        )
+        path, body = self._example()
+        log.info(f"try it: curl {self.url}{path}{key} -H 'content-type: application/json' -d '{body}'")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

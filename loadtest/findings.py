@@ -62,7 +62,8 @@ def find(name: str, visits: Sequence[Visit], info: Mapping[str, Any], metrics: s
     law = law_of(info, devices_in(metrics), other_ms_in(_quiet(visits, opened)))
     if law is not None and (at_a_time := _side_by_side(info)):
         held = [one for one in opened if not one.client_limited and (best is None or one.level <= best.per_s)]
-        law = fitted(law, [concatenated([visit.of(one.step) for visit in visits]) for one in held], at_a_time)
+        each = [visit.of(one.step) for one in held for visit in visits if one.step in visit.marks]
+        law = fitted(law, each, at_a_time)
     return Findings(
         name, info, opened, [one for one in in_order if one.loop == "closed"], rounds,
         {name: Window.of([visit.marks[name] for visit in _having(visits, step)]) for name, step in steps.items()},

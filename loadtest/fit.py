@@ -35,9 +35,9 @@ class Batches(NamedTuple):
 
 
 def fitted(law: Law, levels: Sequence[Table], side_by_side: int) -> Law:
-    """The law with base, slope and scatter of the batches in these samples, one table for each level of load; as it was
-    where they are too few, and with the shape that it had where they are too much alike to show another. Its error is
-    how far the mean of one level lies from the law.
+    """The law with base, slope and scatter of the batches in these samples, one table for each level of load and
+    round; as it was where they are too few, and with the shape that it had where they are too much alike to show
+    another. Its error is how far the mean of one of them lies from the law.
 
     A batch takes as long as its requests say that the forward took. Where a device runs batches `side_by_side`, that is
     the time beside others, and each place counts as a device.

@@ -123,7 +123,8 @@ TEXTS = {
     "limited by the client. Dashed: what queueing theory says with the law of service of the batches that ran at rates "
     "which held.",
     "goodput": "A good service follows the dotted line up to its capacity and then stays level. One that falls again "
-    "works for answers that nobody waits for any more.",
+    "works for answers that nobody waits for any more. The requests of this test do not say how long they can wait; "
+    "Convoy refuses in time what it cannot answer in time where it knows that (--request-timeout-ms).",
     "outcomes": "Every request that came due, in all rounds. A refusal is not an answer, however quick it was. "
     "An asterisk marks a rate that the client could not keep up.",
     "batches": "As the service counts them. Batches form by themselves as the rate grows.",

@@ -1,9 +1,12 @@
 """The service as a process: readiness, overload, faults, people who leave, and its end. Simulated device, real port."""
 
 import asyncio
+import json
 import re
+import shlex
 import signal
 import socket
+import subprocess
 import time
 
 import httpx
@@ -370,20 +373,16 @@ def test_sigterm_while_the_model_loads_ends_cleanly(serve: Serve) -> None:
 
 
 def test_logs_in_json_are_one_object_a_line(serve: Serve) -> None:
-    import json
-
     server = serve("--model", "fake://?fail_on=BAD", "--log-format", "json")
     server.embed_all("BAD")
     for line in server.log().splitlines():
         assert {"event", "level", "timestamp"} <= set(json.loads(line)), line
 
 
-def test_the_command_to_try_that_is_logged_works(serve: Serve) -> None:
-    import shlex
-    import subprocess
-
-    server = serve("--model", "fake://?dim=3")
+@pytest.mark.parametrize(("model", "rows"), [("dim=3", 1), ("labels=1", 2), ("labels=3", 3)])
+def test_the_command_to_try_that_is_logged_works(serve: Serve, model: str, rows: int) -> None:
+    server = serve("--model", f"fake://?{model}")
     found = re.search(r"try it: (curl .*)$", server.log(), re.MULTILINE)
     assert found
     done = subprocess.run([*shlex.split(found[1]), "-s"], capture_output=True, text=True, timeout=20)
-    assert len(httpx.Response(200, text=done.stdout).json()[0]) == 3
+    assert len(json.loads(done.stdout)) == rows, done.stdout
