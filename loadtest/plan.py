@@ -84,7 +84,7 @@ def lines(law: Law, lengths: NDArray[np.float64], rate_per_s: float, objective_m
         f"({made.least_replicas} to {made.most_replicas})",
         f"each then has {readable(made.rate_each)}/s: requests wait {readable(at['wait'])} ms in the mean, and take "
         f"{readable(at['p50'])} ms (p50), {readable(at['p95'])} ms (p95), {readable(at['p99'])} ms (p99)",
-        f"that is {made.rate_each / carried.per_s:.0%} of what each carries: add some for peaks, and for one that is away",
+        f"that is {made.rate_each / carried.per_s:.0%} of what each carries: add some for peaks and for one that fails",
     ]
     if carried.per_s > EDGE_PER_S:
         told.append(f"counted with {EDGE_PER_S:g} requests/s a replica, which is what one process receives and answers")
