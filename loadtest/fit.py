@@ -39,7 +39,7 @@ def fitted(law: Law, levels: Sequence[Table], side_by_side: int) -> Law:
     round; as it was where they are too few, and with the shape that it had where they are too much alike to show
     another. Its error is how far the mean of one of them lies from the law.
 
-    A batch takes as long as its requests say that the forward took. Where a device runs batches `side_by_side`, that is
+    A batch takes as long as its requests say that the forward took. Where a device runs that many `side_by_side`, it is
     the time beside others, and each place counts as a device.
     """
     each = [batches for level in levels if len((batches := _batches(level)).tokens)]
@@ -55,7 +55,7 @@ def fitted(law: Law, levels: Sequence[Table], side_by_side: int) -> Law:
     means = [_mean(one.seconds, one.weight) / _mean(foretold_s(one), one.weight) for one in each]
     service = law.service._replace(
         base_s=base_s, item_s=0.0, token_s=token_s, scatter=_deviation(logs, together.weight),
-        devices=law.service.devices * max(1, side_by_side),
+        devices=law.service.devices * side_by_side,
     )  # fmt: skip
     return replace(law, service=service, error=max(abs(mean - 1) for mean in means))
 

@@ -5,10 +5,22 @@ import math
 import re
 import shlex
 import urllib.parse
+from collections.abc import Callable
+from typing import TypeVar
 
 from loadtest.service import Target
 
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _read(text: str, kind: Callable[[str], Number], what: str) -> Number:
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"`{text}` is no {what}") from None
 
 
 def positive(text: str) -> float:
@@ -21,10 +33,7 @@ def positive(text: str) -> float:
 
 def not_negative(text: str) -> float:
     """A finite number of at least 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"`{text}` is no number") from None
+    value = _read(text, float, "number")
     if not math.isfinite(value) or value < 0:
         raise argparse.ArgumentTypeError(f"`{text}` is no finite number of at least 0")
     return value
@@ -32,10 +41,7 @@ def not_negative(text: str) -> float:
 
 def count(text: str) -> int:
     """A whole number of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number") from None
+    value = _read(text, int, "whole number")
     if value < 1:
         raise argparse.ArgumentTypeError(f"`{text}` is less than 1")
     return value

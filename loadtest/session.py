@@ -38,6 +38,10 @@ class Session:
         if options.api_key:
             self.headers["Authorization"] = f"Bearer {options.api_key}"
         self.steps = _steps(options)
+        if self.n_users > MOST_USERS:
+            raise LoadTestFailed(
+                f"{self.n_users} users at once are too many for one process; the limit is {MOST_USERS}."
+            )
         self.samples: list[Sample] = []
         self.played: list[dict[str, Any]] = []
         self.wrong: str | None = None
@@ -133,9 +137,6 @@ def _check(options: Namespace) -> None:
             read(str(getattr(options, name)))
         except ArgumentTypeError as error:
             raise LoadTestFailed(f"--{name.replace('_', '-')}: {error}.") from None
-    for name in ("users_at_once", "pool"):
-        if getattr(options, name) > MOST_USERS:
-            raise LoadTestFailed(f"--{name.replace('_', '-')}: more than {MOST_USERS} are too many for one process.")
     if not options.plan and options.warmup_s >= options.seconds:
         raise LoadTestFailed("--warmup-s: a warm-up as long as the whole test leaves nothing to count.")
     for name in ("samples", "marks"):

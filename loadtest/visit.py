@@ -89,5 +89,5 @@ def _environment() -> dict[str, str]:
 def _reason(log: Path) -> str:
     """The sentence our own code wrote, or the last line there is."""
     lines = [line for line in log.read_text().splitlines() if re.search(r"\w", line)]  # tables end in a rule
-    ours = [line for line in lines if line.startswith("The load test")]
+    ours = [line for line in lines if line.startswith("The load test has not begun")]
     return (ours or lines or ["It said nothing."])[-1]

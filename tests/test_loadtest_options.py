@@ -114,7 +114,8 @@ def test_a_test_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> No
     [
         (["--rate", "-3"], "--rate: `-3.0` is no finite number of at least 0"),
         (["--pool", "0"], "--pool: `0` is less than 1"),
-        (["--users-at-once", "20000", "--loop", "closed"], "--users-at-once: more than 10000 are too many"),
+        (["--users-at-once", "20000", "--loop", "closed"], "20000 users at once are too many"),
+        (["--pool", "20000"], "20000 users at once are too many"),
         (["--plan", "none"], "--plan none holds no steps to play"),
         (["--samples", "no/where"], "--samples no/where cannot be written: No such file or directory"),
     ],
